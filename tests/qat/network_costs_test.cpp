@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -119,6 +120,19 @@ TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
     if (before.alone_lost) EXPECT_EQ(now.alone_lost, before.alone_lost) << now.name;
   }
   EXPECT_LT(of_layers.layers.back().sqnr_db, costs.layers.back().sqnr_db - 3);
+  // Alone is over the first batch here, which has four images and more, and as a walk of the whole network gives it.
+  FloatOutputs of_first = float_outputs(original, x);
+  of_first.y.resize(1);
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    const auto layer = std::find_if(of_layers.layers.begin(), of_layers.layers.end(),
+                                    [&](const LayerCost& cost) { return cost.name == nodes[n].name; });
+    if (layer == of_layers.layers.end()) continue;
+    std::vector<bool> one(nodes.size(), false);
+    one[n] = true;
+    const auto whole = [&](size_t b) { return partly_quantized_outputs(original, x[b], one); };
+    EXPECT_EQ(layer->alone_lost.value(), mean_lost(output_errors(original.prepared().graph, of_first, whole)));
+    EXPECT_GT(*layer->alone_lost, 0) << layer->name;
+  }
 }
 
 TEST(OutputErrors, AreMeasuredNoFurtherThanWhereTheyExceedWhatIsAllowed) {

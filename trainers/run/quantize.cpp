@@ -15,7 +15,6 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/net/import/pytorch_file.h"
-#include "src/net/onnx/import.h"
 #include "src/net/zoo.h"
 #include "src/train/model/threads.h"
 #include "src/train/proof/deployed_network.h"
@@ -46,7 +45,7 @@ void require_usable(const QuantizeRequest& request, const Graph& graph, const We
                                    request.weights.empty() ? request.network : request.weights, name));
 }
 
-Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) {
+Run open(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   Run run{};
   run.recipe.seed = request.seed;
   run.recipe.threads = request.threads;
@@ -62,7 +61,8 @@ Run open(const QuantizeRequest& request, const Graph& graph, at::Device device) 
   run.device = device;
   set_switches(device, run.recipe.cuda);
   set_threads(request.threads > 0 ? request.threads : usable_cores());
-  run.graph = graph;
+  run.graph = std::move(network.graph);
+  run.onnx_weights = std::move(network.onnx_weights);
   run.data.workers = device.is_cpu() ? 1 : usable_cores();
   return run;
 }
@@ -118,7 +118,7 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
   calibrate(made.model, run, [&] { made.ranges = choose_ranges(made.model, errors, methods); });
-  made.lost = errors.lost();
+  made.lost = way.repairs() ? errors.lost() : made.ranges.lost;  // repairs come after the choice
   return made;
 }
 
@@ -193,25 +193,16 @@ Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& g
 
 }  // namespace
 
-Graph open_network(QuantizeRequest& request) {
+FloatNetwork open_network(QuantizeRequest& request) {
   if (is_onnx_file(request.network)) {
     if (request.classes > 0)
       throw usage_error(
           fmt::format("{}: --classes is of a network of the zoo, an ONNX file has its own outputs: leave it out, or "
                       "choose among them by --outputs",
                       request.network));
-    const auto import = [&] { return import_onnx(request.network, request.outputs, request.image_size); };
-    ImportedNetwork imported;
-    try {
-      imported = import();
-    } catch (const OnnxEndsTooLate& late) {
-      request.outputs = late.end_at;
-      imported = import();
-      say(fmt::format("note: {}: ends at {}; what stands behind ({}) stays with your program", request.network,
-                      printable(fmt::format("{}", fmt::join(late.end_at, ", "))), fmt::join(late.left_out, ", ")));
-    }
-    for (const std::string& note : imported.notes) say(fmt::format("{}: {}", request.network, printable(note)));
-    return std::move(imported.graph);
+    ImportedNetwork imported =
+        import_network(request.network, request.image_size, /*may_end_sooner=*/true, request.outputs);
+    return {std::move(imported.graph), std::make_shared<const TensorFile>(std::move(imported.weights))};
   }
   if (request.weights.empty())
     throw usage_error(
@@ -227,16 +218,17 @@ Graph open_network(QuantizeRequest& request) {
   Graph graph = build_model(spec);
   const bool normalized =
       std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
-  if (!normalized || !has_folded_batch_norm(read_weights_file(request.weights))) return graph;
+  if (!normalized || !has_folded_batch_norm(read_weights_file(request.weights))) return {graph, nullptr};
   say(fmt::format("note: {}: BatchNorm is folded into the convolutions, and the network has none", request.weights));
   spec.folded = true;
-  return build_model(spec);
+  return {build_model(spec), nullptr};
 }
 
-Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Device device) {
-  Run run = open(request, graph, device);
+Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
+  Run run = open(request, std::move(network), device);
   const std::shared_ptr<InputTensors> tensors = open_inputs(request, run);  // null: images
   const Weights floats = starting_weights(run);
+  run.onnx_weights.reset();  // a copy: large networks need the memory
   require_usable(request, run.graph, floats);
   run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = input_batches(run, run.data.validation);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "src/base/safetensors.h"
 #include "src/eval/compare.h"
 #include "src/net/int8_graph.h"
 #include "src/recipe/recipe.h"
@@ -68,14 +70,19 @@ struct Quantized {
   Comparison comparison;             ///< of the QAT graph with the engines, over a few images
 };
 
+struct FloatNetwork {
+  Graph graph;
+  std::shared_ptr<const TensorFile> onnx_weights;  ///< null: of the zoo
+};
+
 /// Returns the float network of the request, so that the preprocessing can follow its input. An ONNX file that ends in
 /// what is no layer (a detector's decoding) is imported up to there: then request.outputs is set, and the user told.
 /// Throws Error(usage) and Error(data).
-Graph open_network(QuantizeRequest& request);
+FloatNetwork open_network(QuantizeRequest& request);
 
-/// Quantizes the network `graph`, which is open_network(request). Throws Error(usage) and Error(data) for a network or
-/// images that cannot be used, naming file and cure; Error(promise) for weights and activations that are not finite,
-/// naming the layer; Error(interrupted).
-Quantized quantize(const QuantizeRequest& request, const Graph& graph, at::Device device);
+/// Quantizes `network`, which is open_network(request). Throws Error(usage) and Error(data) for a network or images
+/// that cannot be used, naming file and cure; Error(promise) for weights and activations that are not finite, naming
+/// the layer; Error(interrupted).
+Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device);
 
 }  // namespace octet

@@ -212,11 +212,11 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device_n
   const OwnCores own_cores(device.is_cpu());
   say(fmt::format("device: {}", describe_device(device)));
   return by_options([&] {
-    const Graph graph = open_network(request);
-    if (!request.images.empty()) set_preprocessing(options, graph.nodes.front().shape, request.preprocessing);
-    const std::optional<BoxHead> boxes = box_head(options, graph);
-    const std::vector<std::string> names = class_names(options, graph, boxes);
-    Quantized result = quantize(request, graph, device);
+    FloatNetwork network = open_network(request);
+    if (!request.images.empty()) set_preprocessing(options, network.graph.nodes.front().shape, request.preprocessing);
+    const std::optional<BoxHead> boxes = box_head(options, network.graph);
+    const std::vector<std::string> names = class_names(options, network.graph, boxes);
+    Quantized result = quantize(request, std::move(network), device);
     result.graph.boxes = boxes;
     result.graph.class_names = names;
     return result;

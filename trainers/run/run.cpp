@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +20,6 @@
 #include "src/base/threads.h"
 #include "src/detect/decode.h"
 #include "src/net/box_head.h"
-#include "src/net/onnx/import.h"
 #include "src/net/shapes.h"
 #include "src/net/zoo.h"
 #include "src/quant/equalize.h"
@@ -55,21 +55,6 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   return spec;
 }
 
-/// Imports the network of the recipe's file, a detector up to its last convolutions.
-ImportedNetwork import_file(Run& run) {
-  const Recipe& recipe = run.recipe;
-  const std::string& file = recipe.model.onnx;
-  run.onnx_outputs = recipe.model.outputs;
-  const auto import = [&] { return import_onnx(file, run.onnx_outputs, recipe.data.image_size); };
-  try {
-    return import();
-  } catch (const OnnxEndsTooLate& late) {
-    if (recipe.data.labels != Labels::boxes) throw;
-    run.onnx_outputs = late.end_at;
-    return import();
-  }
-}
-
 /// Gives the head's layers of classes as many as the data set has; the file's number may be another.
 void change_classes(Run& run, int classes) {
   const BoxHead head = find_box_head(run.graph, BoxHeadKind::yolox);
@@ -92,9 +77,11 @@ void open_graph(Run& run) {
     run.graph = build_model(model_spec(recipe, run.data.classes()));
     return;
   }
-  ImportedNetwork imported = import_file(run);
-  for (const std::string& note : imported.notes) say(fmt::format("{}: {}", recipe.model.onnx, printable(note)));
+  run.onnx_outputs = recipe.model.outputs;
+  ImportedNetwork imported =
+      import_network(recipe.model.onnx, recipe.data.image_size, recipe.data.labels == Labels::boxes, run.onnx_outputs);
   run.graph = std::move(imported.graph);
+  run.onnx_weights = std::make_shared<const TensorFile>(std::move(imported.weights));
   const Shape& wanted = run.graph.nodes.front().shape;
   if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
     throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
@@ -105,18 +92,13 @@ void open_graph(Run& run) {
 
 /// Replaces the weights by those of the ONNX file, but for layers that begin anew.
 void load_imported(Weights& weights, const Run& run) {
-  const std::string prefix = "weights";
-  const std::string& path = run.recipe.model.onnx;
-  const auto is_new = [&](const std::string& name) {
-    return std::any_of(run.new_layers.begin(), run.new_layers.end(),
-                       [&](const std::string& layer) { return name.starts_with(layer + "."); });
-  };
-  TensorFile file;
-  for (auto& [name, tensor] : import_onnx(path, run.onnx_outputs, run.recipe.data.image_size).weights.tensors)
-    if (!is_new(name)) file.tensors.emplace(fmt::format("{}.{}", prefix, name), std::move(tensor));
-  Weights loaded = weights;  // the same tensors
-  std::erase_if(loaded, [&](const auto& entry) { return is_new(entry.first); });
-  restore_tensors(file, prefix, loaded, path);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : run.onnx_weights->tensors) {
+    const bool is_new = std::any_of(run.new_layers.begin(), run.new_layers.end(),
+                                    [&](const std::string& layer) { return name.starts_with(layer + "."); });
+    if (is_new) continue;
+    weights.at(name).copy_(at::from_blob(const_cast<std::byte*>(tensor.bytes.data()), tensor.shape));
+  }
 }
 
 /// Makes new last layers of a detector find nothing: weights of deviation 0.01, and biases with which objectness and
@@ -174,6 +156,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
           .graph = {},
           .onnx_outputs = {},
           .new_layers = {},
+          .onnx_weights = nullptr,
           .preprocessing = {},
           .device = device,
           .ranks = std::move(ranks),
@@ -202,10 +185,27 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   return run;
 }
 
+ImportedNetwork import_network(const std::string& file, int image_size, bool may_end_sooner,
+                               std::vector<std::string>& outputs) {
+  const auto import = [&] { return import_onnx(file, outputs, image_size); };
+  ImportedNetwork imported;
+  try {
+    imported = import();
+  } catch (const OnnxEndsTooLate& late) {
+    if (!may_end_sooner) throw;
+    outputs = late.end_at;
+    imported = import();
+    say(fmt::format("note: {}: ends at {}; what stands behind ({}) stays with your program", file,
+                    printable(fmt::format("{}", fmt::join(outputs, ", "))), fmt::join(late.left_out, ", ")));
+  }
+  for (const std::string& note : imported.notes) say(fmt::format("{}: {}", file, printable(note)));
+  return imported;
+}
+
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   if (run.data.detector) begin_head(weights, run);
-  if (!run.recipe.model.onnx.empty()) load_imported(weights, run);
+  if (run.onnx_weights) load_imported(weights, run);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
     // A network of the user may be a part of the one whose weights these are.

@@ -15,6 +15,7 @@
 #include "src/base/files.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
+#include "src/net/onnx/import.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "src/train/model/model.h"
@@ -32,8 +33,10 @@ struct Run {
   RunData data;
   Graph graph;  ///< the float network, not fused
   /// With recipe.model.onnx: the values of the file that the network ends at, which are the recipe's, or a detector's
-  /// last convolutions; and the layers that begin anew, because the data set has another number of classes.
+  /// last convolutions; the layers that begin anew, because the data set has another number of classes; and the file's
+  /// weights, by the names of parameters(graph).
   std::vector<std::string> onnx_outputs, new_layers;
+  std::shared_ptr<const TensorFile> onnx_weights;
   Preprocessing preprocessing;
   at::Device device = at::kCPU;                         ///< where it trains, calibrates and evaluates
   std::shared_ptr<Ranks> ranks;                         ///< the processes that train together; null: this one alone
@@ -48,6 +51,12 @@ struct Run {
 /// the ranks of a host share its cores) and, on a GPU, its switches (trainers/gpu.h).
 Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device device = at::kCPU,
              std::shared_ptr<Ranks> ranks = nullptr);
+
+/// Imports the network of an ONNX file up to `outputs`, or the file's own, and tells the user what the import notes.
+/// One that ends in what is no layer (a detector's decoding) is imported up to there if `may_end_sooner`: then
+/// `outputs` is set, and the user told.
+ImportedNetwork import_network(const std::string& file, int image_size, bool may_end_sooner,
+                               std::vector<std::string>& outputs);
 
 /// Returns recipe.model.weights if given, else the weights of recipe.model.onnx, else random ones by seed. Like all
 /// weights of a run they are on run.device.

@@ -121,8 +121,9 @@ struct WalkMode {
 /// Returns the outputs side by side as [N, elements], each in the order of [C, H, W] (of a classifier its logits), for
 /// x float [N, C, H, W] (channels-last is faster). Runs where x and the weights are. Every activation is [N, C, H, W],
 /// also after flatten and linear. Under autocast convolutions and linears run in its type and BatchNorm in its input's.
+/// With `after`, one of cut_points(), x is that node's output and only the nodes behind it run.
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
-                const WalkHooks& hooks = {});
+                const WalkHooks& hooks = {}, int after = 0);
 
 /// Returns the first node whose output is NaN or infinite: "node 'conv2'", or "node 'conv2', its weights" where those
 /// are; "" if all outputs are finite. Walks without gradients; mode.batch_norm_training updates running statistics.

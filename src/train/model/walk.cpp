@@ -255,9 +255,9 @@ std::vector<at::Tensor> walk_nodes(const Graph& graph, const Weights& weights, c
 }  // namespace
 
 at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x, const WalkMode& mode,
-                const WalkHooks& hooks) {
-  const GraphPart whole{.first = 0, .last = static_cast<int>(graph.nodes.size()) - 1};
-  const std::vector<at::Tensor> values = walk_nodes(graph, weights, whole, x, mode, hooks);
+                const WalkHooks& hooks, int after) {
+  const GraphPart part{.first = after, .last = static_cast<int>(graph.nodes.size()) - 1};
+  const std::vector<at::Tensor> values = walk_nodes(graph, weights, part, x, mode, hooks);
   std::vector<at::Tensor> outputs;
   for (const int output : graph.outputs) outputs.push_back(values[output].flatten(1));
   return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 1);

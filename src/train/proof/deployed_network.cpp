@@ -88,13 +88,14 @@ int largest_batch(const std::vector<at::Tensor>& x) {
 }
 
 std::vector<at::Tensor> partly_quantized_outputs(QuantizedModel& model, const at::Tensor& x,
-                                                 const std::vector<bool>& quantized) {
+                                                 const std::vector<bool>& quantized, int after) {
   const std::vector<int>& of = model.prepared().graph.outputs;
   std::vector<at::Tensor> result(of.size());
-  model.forward_partly(x, quantized, [&](int node, const at::Tensor& y) {
+  const auto keep = [&](int node, const at::Tensor& y) {
     for (size_t o = 0; o < of.size(); ++o)
       if (of[o] == node) result[o] = y.detach().clone();
-  });
+  };
+  model.forward_partly(x, quantized, keep, after);
   return result;
 }
 

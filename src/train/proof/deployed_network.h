@@ -50,8 +50,9 @@ std::vector<uint8_t> pixels_of(const at::Tensor& x, const QParams& codes);
 /// Returns the most images of any batch.
 int largest_batch(const std::vector<at::Tensor>& x);
 
-/// Returns the outputs of the model with the nodes of `quantized` quantized, by the simulation.
+/// Returns the outputs of the model with the nodes of `quantized` quantized, by the simulation. x, `after`: as
+/// QuantizedModel::forward_partly() takes them.
 std::vector<at::Tensor> partly_quantized_outputs(QuantizedModel& model, const at::Tensor& x,
-                                                 const std::vector<bool>& quantized);
+                                                 const std::vector<bool>& quantized, int after = 0);
 
 }  // namespace octet

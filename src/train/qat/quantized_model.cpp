@@ -226,7 +226,8 @@ void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change)
   walk(graph, weights, x, {}, hooks);
 }
 
-at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look) {
+at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look,
+                                          int after) {
   Impl& impl = *impl_;
   const Weights weights = impl.used_weights();
   const bool any = std::find(quantized.begin(), quantized.end(), true) != quantized.end();
@@ -247,7 +248,7 @@ at::Tensor QuantizedModel::forward_partly(const at::Tensor& x, const std::vector
     if (look) look(node, y);
     return y;
   };
-  return walk(graph, weights, x, {}, some);
+  return walk(graph, weights, x, {}, some, after);
 }
 
 void QuantizedModel::calibrate(CalibrationMethod method, double percentile, const Merge& merge) {

@@ -57,9 +57,11 @@ class QuantizedModel {
   using Change = std::function<void(int node, Unfinished& y)>;
   void forward_changing(const at::Tensor& x, const Change& change);
 
-  /// Returns forward(x, {}, look) with weights and edges of those nodes alone quantized, and the others float. Throws
-  /// Error(promise) before there are qparams, where a node is quantized.
-  at::Tensor forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look = nullptr);
+  /// Returns forward(x, {}, look) with weights and edges of those nodes alone quantized, and the others float. With
+  /// `after`, one of cut_points(), x is that node's output and only the nodes behind it run. Throws Error(promise)
+  /// before there are qparams, where a node is quantized.
+  at::Tensor forward_partly(const at::Tensor& x, const std::vector<bool>& quantized, const Look& look = nullptr,
+                            int after = 0);
 
   // What follows waits for the GPU.
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -149,14 +150,24 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
   std::vector<at::Tensor> first;
   for (int64_t images = 0; images < kAlone && first.size() < parts.size(); images += first.back().size(0))
     first.push_back(parts[first.size()]);
+  std::map<int, LayerCost*> worst;  // by node, so that what is float before a node is computed once for all behind it
+  for (int i = 0; i < std::min(most, static_cast<int>(added.size())); ++i)
+    worst.emplace(node_of[added[i].second], &costs.layers[added[i].second]);
   FloatOutputs of_first = own;
   of_first.y.resize(first.size());
-  const OutputErrors errors(floats, first, std::move(of_first));
-  for (int i = 0; i < std::min(most, static_cast<int>(added.size())); ++i) {
-    done(i);
+  const std::vector<int> cuts = cut_points(graph);
+  int after = 0, measured = 0;
+  for (const auto& [node, cost] : worst) {
+    done(measured++);
+    const auto cut = std::lower_bound(cuts.begin(), cuts.end(), node);
+    if (const int last = cut == cuts.begin() ? 0 : *std::prev(cut); last > after) {
+      for (at::Tensor& x : first) x = walk_part(graph, floats.used_weights(), {.first = after, .last = last}, x, {});
+      after = last;
+    }
     std::vector<bool> alone = none;
-    alone[node_of[added[i].second]] = true;
-    costs.layers[added[i].second].alone_lost = mean_lost(errors.measure(alone));
+    alone[node] = true;
+    cost->alone_lost = mean_lost(output_errors(
+        graph, of_first, [&](size_t b) { return partly_quantized_outputs(floats, first[b], alone, after); }));
   }
   return costs;
 }

@@ -12,6 +12,7 @@
 #include <limits>
 #include <utility>
 
+#include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
 #include "src/train/proof/deployed_network.h"
 
@@ -48,7 +49,8 @@ FloatOutputs::FloatOutputs(std::vector<std::vector<at::Tensor>> outputs) : y(std
   for (size_t o = 0; o < y.front().size(); ++o) {
     std::vector<at::Tensor> all;  // [C, images * pixels] of each batch
     for (const std::vector<at::Tensor>& batch : y) all.push_back(by_channel(batch[o]).transpose(0, 1).flatten(1));
-    median.push_back(std::get<0>(at::cat(all, 1).median(1)).to(at::kFloat).view({1, -1, 1}));
+    const at::Tensor whole = to_host(at::cat(all, 1));  // a GPU has no median that is the same in every run
+    median.push_back(std::get<0>(whole.median(1)).to(at::kFloat).view({1, -1, 1}).to(y.front()[o].device()));
   }
 }
 
@@ -104,13 +106,6 @@ std::vector<OutputError> OutputErrors::measure() const {
   return output_errors(model_.prepared().graph, wanted_, [&](size_t b) { return network.outputs(x_[b]); });
 }
 
-std::vector<OutputError> OutputErrors::measure(const std::vector<bool>& quantized) const {
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
-  return output_errors(model_.prepared().graph, wanted_,
-                       [&](size_t b) { return partly_quantized_outputs(model_, x_[b], quantized); });
-}
-
 std::vector<double> OutputErrors::lost_by_batches(const std::vector<double>& most) const {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
@@ -154,7 +149,7 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   };
   std::vector<double> least = that_pays(lost[result.chosen]);
   result.lost = best->lost;
-  model.choose_edges(best->ranges.method, best->ranges.percentile);
+  if (result.chosen + 1 < methods.size()) model.choose_edges(best->ranges.method, best->ranges.percentile);
 
   std::vector<Alternative> alternatives;
   for (int n = 0; n < static_cast<int>(errors.nodes()); ++n) {

@@ -47,7 +47,7 @@ FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>&
 std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& wanted,
                                        const std::function<std::vector<at::Tensor>(size_t batch)>& got);
 
-/// The outputs of a float network over some images, and what they become when parts of a model are quantized.
+/// The outputs of a float network over some images, and what they become when a model is quantized.
 class OutputErrors {
  public:
   /// wanted: the float network's outputs for the batches x, as float_outputs() returns them.
@@ -55,9 +55,6 @@ class OutputErrors {
 
   /// Compares the whole quantized network, as DeployedNetwork runs it.
   std::vector<OutputError> measure() const;
-
-  /// Compares the simulation with the nodes of `quantized` quantized.
-  std::vector<OutputError> measure(const std::vector<bool>& quantized) const;
 
   /// Returns mean_lost() of the whole quantized network over the first batch, the first two, and so on to all. Ends
   /// where one exceeds that of `most`, if that is given.
