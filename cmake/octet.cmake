@@ -21,7 +21,7 @@ endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case.
 function(octet_test name)
-  cmake_parse_arguments(A "" "LABELS" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "EMULATED" "LABELS" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   octet_unity(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -32,6 +32,10 @@ function(octet_test name)
   endif()
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
   gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
+  if(A_EMULATED AND TARGET x86_emulator)
+    gtest_discover_tests(${name} TEST_PREFIX emulated. TEST_LIST ${name}_emulated DISCOVERY_TIMEOUT 60
+      PROPERTIES TIMEOUT 300 ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:x86_emulator>)
+  endif()
 endfunction()
 
 # octet_gpu_test(...): an octet_test whose cases need a GPU. Label gpu; without one they are counted as skipped
