@@ -14,7 +14,7 @@
   OCTET_TARGET_AVX2 void NAME##_avx2 PARAMETERS { LOOP ARGUMENTS; }     \
   void NAME##_portable PARAMETERS { LOOP ARGUMENTS; }                   \
   auto* NAME##_for(CpuIsa isa) {                                        \
-    switch (isa) {                                                      \
+    switch (vector_isa(isa)) {                                          \
       case CpuIsa::avx512_vnni:                                         \
         return &NAME##_avx512;                                          \
       case CpuIsa::avx2:                                                \

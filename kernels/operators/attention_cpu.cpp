@@ -189,7 +189,7 @@ void matmul_avx512_vnni(const MatmulShape& s, const MatmulParams& params, Range 
 void cpu_matmul_u8(CpuIsa isa, const MatmulShape& shape, const MatmulParams& params, Range units, const uint8_t* a,
                    const uint8_t* b, void* y, void* workspace) {
 #if defined(__x86_64__)
-  if (isa == CpuIsa::avx512_vnni) return matmul_avx512_vnni(shape, params, units, a, b, y, workspace);
+  if (vector_isa(isa) == CpuIsa::avx512_vnni) return matmul_avx512_vnni(shape, params, units, a, b, y, workspace);
 #endif
   matmul_for(isa)(shape, params, units, a, b, y, workspace);
 }

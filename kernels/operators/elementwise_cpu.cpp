@@ -211,7 +211,7 @@ void mul_avx512(const ElementwiseShape& shape, const MulParams& params, Range ra
 void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y) {
 #if defined(__x86_64__)
-  if (isa == CpuIsa::avx512_vnni && !params.y.float_output)
+  if (vector_isa(isa) == CpuIsa::avx512_vnni && !params.y.float_output)
     return mul_avx512(shape, params, range, x, other, static_cast<uint8_t*>(y));
 #endif
   mul_for(isa)(shape, params, range, x, other, y);
@@ -228,7 +228,8 @@ void channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, 
 
 void cpu_lookup_u8(CpuIsa isa, const LookupTable& table, const uint8_t* x, long count, uint8_t* y) {
 #if defined(__x86_64__)
-  if (isa == CpuIsa::avx512_vnni && __builtin_cpu_supports("avx512vbmi")) return avx512_lookup(table.byte, x, count, y);
+  if (vector_isa(isa) == CpuIsa::avx512_vnni && __builtin_cpu_supports("avx512vbmi"))
+    return avx512_lookup(table.byte, x, count, y);
 #elif defined(__aarch64__)
   if (isa != CpuIsa::portable) return neon_lookup(table.byte, x, count, y);
 #endif

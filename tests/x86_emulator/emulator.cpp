@@ -87,6 +87,10 @@ class Vectors {
   bool usable_ = false;
 };
 
+// Opcodes. vpbroadcastd is AVX2's own: where it stands between products it is done here as well, so that one signal
+// serves a whole step of a loop.
+constexpr int kByteProducts = 0x50, kWordProducts = 0x52, kBroadcast = 0x58;
+
 /// vpdpbusd: the first factor's bytes are unsigned, the second's signed.
 void add_byte_products(uint8_t (&sums)[32], const uint8_t (&x)[32], const uint8_t (&w)[32]) {
   for (int lane = 0; lane < 8; ++lane) {
@@ -115,14 +119,17 @@ bool run_vector(const Instruction& i, void* frame) {
   Vectors vectors(frame);
   if (!vectors.usable()) return false;
   uint8_t sums[32], x[32], w[32] = {};
-  vectors.read(i.reg, sums);
-  vectors.read(i.vvvv, x);
-  if (i.memory) {
-    std::memcpy(w, reinterpret_cast<const void*>(i.address + static_cast<uint64_t>(i.index)), i.bytes);
+  const auto* from = reinterpret_cast<const void*>(i.address + static_cast<uint64_t>(i.index));
+  if (!i.memory) vectors.read(i.rm, w);
+  if (i.opcode == kBroadcast) {
+    if (i.memory) std::memcpy(w, from, 4);
+    for (int lane = 0; lane < 8; ++lane) std::memcpy(sums + 4 * lane, w, 4);
   } else {
-    vectors.read(i.rm, w);
+    if (i.memory) std::memcpy(w, from, i.bytes);
+    vectors.read(i.reg, sums);
+    vectors.read(i.vvvv, x);
+    i.opcode == kByteProducts ? add_byte_products(sums, x, w) : add_word_products(sums, x, w);
   }
-  i.opcode == 0x50 ? add_byte_products(sums, x, w) : add_word_products(sums, x, w);
   vectors.write(i.reg, sums, i.bytes);
   return true;
 }
@@ -176,7 +183,8 @@ bool run_next(ucontext_t& context) {
   for (int i = 0; i < 16; ++i) registers[i] = static_cast<uint64_t>(g[order[i]]);
   Instruction instruction;
   if (!decode(reinterpret_cast<const uint8_t*>(g[REG_RIP]), registers, instruction)) return false;
-  const bool vector = instruction.opcode == 0x50 || instruction.opcode == 0x52;
+  const int opcode = instruction.opcode;
+  const bool vector = opcode == kByteProducts || opcode == kWordProducts || opcode == kBroadcast;
   if (!(vector ? run_vector(instruction, context.uc_mcontext.fpregs) : run_tile(instruction))) return false;
   g[REG_RIP] += instruction.length;
   return true;

@@ -37,9 +37,7 @@ Bytes random_bytes(std::mt19937& random, size_t count) {
   return bytes;
 }
 
-void load_config(const Config& config) {
-  __asm__ volatile("ldtilecfg %0" : : "m"(config) : "memory");
-}
+void load_config(const Config& config) { __asm__ volatile("ldtilecfg %0" : : "m"(config) : "memory"); }
 
 class Amx : public ::testing::Test {
  protected:
@@ -207,10 +205,12 @@ TEST_F(AvxVnni, BytesInRegistersAndInMemory) {
     if (turn % 2 == 0) {  // high numbers of registers, a scaled index, a displacement
       const long index = 3;
       const uint8_t* base = w - 4 * 3 - 1000;
-      __asm__("vmovdqa %1, %%ymm14\n\tvmovdqa %0, %%ymm9\n\t%{vex%} vpdpbusd 1000(%2,%3,4), %%ymm14, %%ymm9\n\tvmovdqa %%ymm9, %0"
-              : "+x"(acc)
-              : "x"(codes), "r"(base), "r"(index), "m"(w)
-              : "ymm9", "ymm14");
+      __asm__(
+          "vmovdqa %1, %%ymm14\n\tvmovdqa %0, %%ymm9\n\t%{vex%} vpdpbusd 1000(%2,%3,4), %%ymm14, %%ymm9\n\tvmovdqa "
+          "%%ymm9, %0"
+          : "+x"(acc)
+          : "x"(codes), "r"(base), "r"(index), "m"(w)
+          : "ymm9", "ymm14");
     } else {
       acc = _mm256_dpbusd_avx_epi32(acc, codes, weights);
     }
@@ -236,12 +236,12 @@ TEST_F(AvxVnni, TheShortFormClearsTheUpperHalf) {
 TEST_F(AvxVnni, Words) {
   alignas(32) int16_t x[16], w[16];
   alignas(32) int32_t sums[8];
-  for (int i = 0; i < 16; ++i) x[i] = static_cast<int16_t>(i * 3001 - 24000), w[i] = static_cast<int16_t>(31000 - i * 3777);
+  for (int i = 0; i < 16; ++i)
+    x[i] = static_cast<int16_t>(i * 3001 - 24000), w[i] = static_cast<int16_t>(31000 - i * 3777);
   for (int i = 0; i < 8; ++i) sums[i] = 1 << (3 * i);
-  const __m256i result =
-      _mm256_dpwssd_avx_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(sums)),
-                              _mm256_load_si256(reinterpret_cast<const __m256i*>(x)),
-                              _mm256_load_si256(reinterpret_cast<const __m256i*>(w)));
+  const __m256i result = _mm256_dpwssd_avx_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(sums)),
+                                                 _mm256_load_si256(reinterpret_cast<const __m256i*>(x)),
+                                                 _mm256_load_si256(reinterpret_cast<const __m256i*>(w)));
   alignas(32) int32_t actual[8];
   _mm256_store_si256(reinterpret_cast<__m256i*>(actual), result);
   for (int i = 0; i < 8; ++i) EXPECT_EQ(actual[i], sums[i] + x[2 * i] * w[2 * i] + x[2 * i + 1] * w[2 * i + 1]) << i;
@@ -253,7 +253,7 @@ TEST_F(AvxVnni, NothingElseChanges) {
   std::mt19937 random(11);
   for (auto& value : before)
     for (uint8_t& byte : value) byte = static_cast<uint8_t>(random());
-  // clang-format off
+      // clang-format off
 #define OCTET_EACH(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #define OCTET_LOAD(N) "vmovdqa 32*" #N "(%0), %%ymm" #N "\n\t"
 #define OCTET_STORE(N) "vmovdqa %%ymm" #N ", 32*" #N "(%1)\n\t"

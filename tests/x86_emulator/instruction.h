@@ -10,9 +10,9 @@ namespace octet::x86_emulator {
 
 struct Instruction {
   int opcode = 0;
-  int prefix = 0;      ///< VEX.pp: 0 none, 1 is 66, 2 is F3, 3 is F2
-  bool wide = false;   ///< VEX.W
-  int bytes = 16;      ///< of a vector: 16 or 32 (VEX.L)
+  int prefix = 0;                 ///< VEX.pp: 0 none, 1 is 66, 2 is F3, 3 is F2
+  bool wide = false;              ///< VEX.W
+  int bytes = 16;                 ///< of a vector: 16 or 32 (VEX.L)
   int reg = 0, vvvv = 0, rm = 0;  ///< numbers of registers; rm counts where the operand is no memory
   bool memory = false, has_sib = false;
   uint64_t address = 0;  ///< of a memory operand; for tiles without index * scale

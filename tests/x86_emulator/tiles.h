@@ -75,7 +75,8 @@ class Tiles {
           uint32_t sum;  // sums wrap
           std::memcpy(&sum, data_[sums][m] + 4 * n, 4);
           for (int i = 0; i < 4; ++i)
-            sum += static_cast<uint32_t>(static_cast<A>(data_[a][m][4 * k + i]) * static_cast<B>(data_[b][k][4 * n + i]));
+            sum +=
+                static_cast<uint32_t>(static_cast<A>(data_[a][m][4 * k + i]) * static_cast<B>(data_[b][k][4 * n + i]));
           std::memcpy(data_[sums][m] + 4 * n, &sum, 4);
         }
       }

@@ -13,6 +13,10 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <sys/platform/x86.h>
+
+extern "C" int arch_prctl(int code, unsigned long argument);  // glibc has it, without a header
 #endif
 
 namespace octet::kernels {
@@ -32,6 +36,14 @@ void check(const Conv2dShape& g, const Conv2dParams& p, const Conv2dWeights& w) 
 #if defined(__aarch64__)
 // Bits of AT_HWCAP and AT_HWCAP2 (Linux, arch/arm64/include/uapi/asm/hwcap.h).
 constexpr unsigned long kHasDotProduct = 1ul << 20, kHasInt8MatrixProduct = 1ul << 13;
+#elif defined(__x86_64__)
+/// Asks Linux once for the permission to use tile registers (Documentation/arch/x86/xstate.rst); without it, and with
+/// kernels before 5.16, their instructions are illegal.
+bool tiles_permitted() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  static const bool permitted = ::arch_prctl(kRequestPermission, kTileData) == 0;
+  return permitted;
+}
 #endif
 
 }  // namespace
@@ -69,7 +81,9 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
 
 const GemmKernels& gemm_kernels(CpuIsa isa) {
 #if defined(__x86_64__)
-  return isa == CpuIsa::avx512_vnni ? avx512_gemm_kernels() : avx2_gemm_kernels();
+  if (isa == CpuIsa::amx) return amx_gemm_kernels();
+  if (isa == CpuIsa::avx512_vnni) return avx512_gemm_kernels();
+  return isa == CpuIsa::avx_vnni ? avx_vnni_gemm_kernels() : avx2_gemm_kernels();
 #elif defined(__aarch64__)
   if (isa == CpuIsa::i8mm) return i8mm_gemm_kernels();
   return isa == CpuIsa::dotprod ? dotprod_gemm_kernels() : neon_gemm_kernels();
@@ -80,7 +94,8 @@ const GemmKernels& gemm_kernels(CpuIsa isa) {
 
 const DepthwiseKernels& depthwise_kernels(CpuIsa isa) {
 #if defined(__x86_64__)
-  return isa == CpuIsa::avx512_vnni ? avx512_depthwise_kernels() : avx2_depthwise_kernels();
+  if (vector_isa(isa) == CpuIsa::avx512_vnni) return avx512_depthwise_kernels();
+  return isa == CpuIsa::avx_vnni ? avx_vnni_depthwise_kernels() : avx2_depthwise_kernels();
 #elif defined(__aarch64__)
   return neon_depthwise_kernels();
 #else
@@ -94,8 +109,12 @@ std::string_view cpu_isa_name(CpuIsa isa) {
       return "portable";
     case CpuIsa::avx2:
       return "avx2";
+    case CpuIsa::avx_vnni:
+      return "avx_vnni";
     case CpuIsa::avx512_vnni:
       return "avx512_vnni";
+    case CpuIsa::amx:
+      return "amx";
     case CpuIsa::neon:
       return "neon";
     case CpuIsa::dotprod:
@@ -111,10 +130,15 @@ bool cpu_isa_available(CpuIsa isa) {
 #if defined(__x86_64__)
   // __builtin_cpu_supports also checks (XGETBV) that the operating system saves the wide registers.
   __builtin_cpu_init();
-  if (isa == CpuIsa::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return isa == CpuIsa::avx512_vnni && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (isa == CpuIsa::avx2) return avx2;
+  if (isa == CpuIsa::avx_vnni) return avx2 && CPU_FEATURE_ACTIVE(AVX_VNNI);
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (isa == CpuIsa::avx512_vnni) return avx512;
+  return isa == CpuIsa::amx && avx512 && CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_INT8) &&
+         tiles_permitted();
 #elif defined(__aarch64__)
   const bool dotprod = (::getauxval(AT_HWCAP) & kHasDotProduct) != 0;
   if (isa == CpuIsa::dotprod) return dotprod;

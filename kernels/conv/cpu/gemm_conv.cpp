@@ -85,6 +85,7 @@ class GemmConv2d final : public CpuConv2d {
       by_panel_ ? run_by_panel(batch, part, static_cast<uint8_t*>(workspace))
                 : run_by_block(batch, part, static_cast<uint8_t*>(workspace));
     }
+    if (kernels_.release != nullptr) kernels_.release();
   }
 
  private:
@@ -190,6 +191,7 @@ class GemmConv2d final : public CpuConv2d {
     const int channel = group * weights_.group_channels + first_channel;
     const ptrdiff_t out = row * g_.out_stride + channel;
     tile.a = a;
+    tile.rows = rows;
     tile.y = epilogue_.float_output ? static_cast<void*>(static_cast<float*>(batch.y) + out)
                                     : static_cast<void*>(static_cast<uint8_t*>(batch.y) + out);
     if (epilogue_.has_residual) tile.residual = batch.residual + row * g_.residual_stride + channel;

@@ -27,6 +27,7 @@ struct GemmTile {
   ptrdiff_t a_stride = 0;             ///< bytes between rows
   const int8_t* w = nullptr;          ///< this block's packed weights
   const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
+  int rows = 0;                       ///< the kernel's rows; all but AMX's are compiled for theirs
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
   const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel
@@ -54,9 +55,10 @@ struct GatherRun {
 /// The matrix product's micro-kernels of one instruction set.
 struct GemmKernels {
   static constexpr int kMaxWidth = 4;
-  static constexpr int kMaxRows = 14;
+  static constexpr int kMaxRows = 32;
   const char* isa = nullptr;
   int k_group = 0;           ///< how many neighbouring k one instruction sums: 4 (vpdpbusd, SDOT), 2 (vpmaddwd), 8
+  int k_piece = 0;           ///< if not 0, k is padded until it divides into equal pieces of at most so many bytes
   int activation_bytes = 0;  ///< 1, or 2 if rows must be widened to int16 first
   int code_offset = 0;  ///< what is subtracted from codes before they are multiplied: 0, or 128 to make them signed
   int lanes = 0;        ///< channels of one vector register
@@ -68,10 +70,13 @@ struct GemmKernels {
   uint8_t pair_order[32] = {};
   /// May read and write up to 63 bytes behind each segment. Null if the plain gather is used.
   void (*gather)(const GatherRun&) = nullptr;
+  void (*release)() = nullptr;                  ///< if not null, called by a thread behind its last tile for a while
   GemmKernel kernel[kMaxWidth][kMaxRows] = {};  ///< [width - 1][rows - 1]; null if not offered
 };
 
+const GemmKernels& amx_gemm_kernels();
 const GemmKernels& avx512_gemm_kernels();
+const GemmKernels& avx_vnni_gemm_kernels();
 const GemmKernels& avx2_gemm_kernels();
 const GemmKernels& neon_gemm_kernels();
 const GemmKernels& dotprod_gemm_kernels();
@@ -115,6 +120,7 @@ struct DepthwiseKernels {
 };
 
 const DepthwiseKernels& avx512_depthwise_kernels();
+const DepthwiseKernels& avx_vnni_depthwise_kernels();
 const DepthwiseKernels& avx2_depthwise_kernels();
 const DepthwiseKernels& neon_depthwise_kernels();
 

@@ -64,7 +64,7 @@ class AlignedArray {
 /// last block of a group has only as many vectors as it needs. Missing channels and taps are zero.
 struct PackedGemm {
   int tap_bytes = 0;        ///< input channels of a group, rounded up to k_group
-  int k = 0;                ///< R * S * tap_bytes
+  int k = 0;                ///< R * S * tap_bytes, and with GemmKernels::k_piece less than 64 more
   int group_channels = 0;   ///< output channels of one group
   int padded_channels = 0;  ///< group_channels rounded up to whole vectors
   int block_channels = 0;

@@ -210,7 +210,9 @@ std::unique_ptr<CpuStep> make_cpu_step(const Lowering& lowering, int node, CpuIs
   const Int8Node& n = lowering.graph.nodes[node];
   const auto op = [&] { return std::string(int8_op_name(n.op)); };  // throws for a number that is none
   // Kernels that differ from path to path have the path's name in theirs: "max_pool_avx2".
-  const auto on_path = [&](const std::string& name) { return name + "_" + std::string(kernels::cpu_isa_name(isa)); };
+  const auto on_path = [&](const std::string& name) {
+    return name + "_" + std::string(kernels::cpu_isa_name(kernels::vector_isa(isa)));
+  };
   const auto units = [&](std::string name, int count, ImageKernel compute, size_t workspace_bytes = 0) {
     return std::make_unique<ImageStep>(lowering, node, std::move(name), count, std::move(compute), workspace_bytes);
   };

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix product of AMX (Intel's servers from Sapphire Rapids on): a tile of up to 32 pixels x 32 channels, all of
+// k, in four of the eight tile registers, 16 rows of 64 bytes each.
+//
+// TDPBUSD adds to 16 x 16 accumulators the products of 16 pixels x 64 unsigned codes and of 64 x 16 channels' signed
+// weights, so codes are used as they are. Weights come as for vpdpbusd, [k / 4][channels][4], which is the layout that
+// the instruction asks for; codes are rows as they lie in memory. k is divided into equal pieces of at most 64 bytes.
+// Per piece 4 loads of tiles (8 cycles each) serve 4 products (16 cycles each), the blocking by 2 x 2 of Intel's
+// Optimization Reference Manual (chapter "Intel Advanced Matrix Extensions": blocking of tiles, and the latencies: a
+// product 52 cycles, LDTILECFG 204). A configuration is kept for as long as tiles have the same shape.
+//
+// Accumulators begin with the channels' start values, the same for each row: a load with stride 0. They leave through
+// memory, since no instruction moves a tile to vectors, and end as codes in AVX-512 registers.
+#include <immintrin.h>
+
+#include "kernels/conv/cpu/avx512_tiles.h"
+#include "kernels/conv/cpu/micro_kernels.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kTileRows = 16, kPieceBytes = 64;
+
+/// The operand of LDTILECFG.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+/// The shape that this thread's tile registers have; 0: none.
+thread_local int configured = 0;
+
+/// Registers 2 * m + n hold accumulators, 4 + m codes and 6 + n weights.
+void configure(int rows, int piece) {
+  if (configured == rows * 256 + piece) return;
+  configured = rows * 256 + piece;
+  TileConfig config;
+  for (int m = 0; m < 2; ++m) {
+    const int tile_rows = m == 0 ? (rows < kTileRows ? rows : kTileRows) : rows - kTileRows;
+    for (int n = 0; n < 2 && tile_rows > 0; ++n) {
+      config.rows[2 * m + n] = static_cast<uint8_t>(tile_rows);
+      config.row_bytes[2 * m + n] = 4 * kLanes;
+    }
+    if (tile_rows > 0) {
+      config.rows[4 + m] = static_cast<uint8_t>(tile_rows);
+      config.row_bytes[4 + m] = static_cast<uint16_t>(piece);
+    }
+    config.rows[6 + m] = static_cast<uint8_t>(piece / 4);
+    config.row_bytes[6 + m] = 4 * kLanes;
+  }
+  __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+void release() {
+  _tile_release();
+  configured = 0;
+}
+
+/// Computes accumulators [32][16 * kWidth] of up to 16 * kHeight rows.
+template <int kHeight, int kWidth>
+OCTET_ALWAYS_INLINE void multiply(const GemmTile& tile, int pieces, int piece, int32_t* sums) {
+  constexpr ptrdiff_t kStride = static_cast<ptrdiff_t>(kWidth) * 64;
+  const ptrdiff_t below = kTileRows * tile.a_stride;
+  __asm__ volatile("" : : : "memory");  // the intrinsics do not say that they read memory
+  _tile_loadd(0, tile.init, 0);
+  if constexpr (kWidth > 1) _tile_loadd(1, tile.init + kLanes, 0);
+  if constexpr (kHeight > 1) _tile_loadd(2, tile.init, 0);
+  if constexpr (kHeight > 1 && kWidth > 1) _tile_loadd(3, tile.init + kLanes, 0);
+  const uint8_t* a = tile.a;
+  const int8_t *w = tile.w, *next_w = tile.next_w;
+  const ptrdiff_t weights = piece / 4 * kStride;
+  for (int i = 0; i < pieces; ++i, a += piece, w += weights) {
+    _tile_loadd(6, w, kStride);
+    _tile_loadd(4, a, tile.a_stride);
+    _tile_dpbusd(0, 4, 6);
+    if constexpr (kWidth > 1) {
+      _tile_loadd(7, w + 64, kStride);
+      _tile_dpbusd(1, 4, 7);
+    }
+    if constexpr (kHeight > 1) {
+      _tile_loadd(5, a + below, tile.a_stride);
+      _tile_dpbusd(2, 5, 6);
+      if constexpr (kWidth > 1) _tile_dpbusd(3, 5, 7);
+    }
+    if (next_w != tile.w) {
+      for (ptrdiff_t line = 0; line < weights; line += 64) _mm_prefetch(next_w + line, _MM_HINT_T1);
+      next_w += weights;
+    }
+  }
+  _tile_stored(0, sums, kStride);
+  if constexpr (kWidth > 1) _tile_stored(1, sums + kLanes, kStride);
+  if constexpr (kHeight > 1) _tile_stored(2, sums + kTileRows * kLanes * kWidth, kStride);
+  if constexpr (kHeight > 1 && kWidth > 1) _tile_stored(3, sums + kTileRows * kLanes * kWidth + kLanes, kStride);
+}
+
+/// Turns rows [first, first + kRows) of the accumulators into codes.
+template <bool kResidual, bool kLogits, int kRows, int kWidth>
+OCTET_ALWAYS_INLINE void finish_rows(GemmTile tile, int first, const int32_t* sums) {
+  const int element = kLogits ? sizeof(float) : 1;
+  tile.y = static_cast<uint8_t*>(tile.y) + first * tile.y_stride * element;
+  if (kResidual) tile.residual += first * tile.residual_stride;
+  __m512i acc[kRows][kWidth];
+  for (int m = 0; m < kRows; ++m)
+    for (int n = 0; n < kWidth; ++n) acc[m][n] = _mm512_load_si512(sums + ((first + m) * kWidth + n) * kLanes);
+  finish<kResidual, kLogits>(tile, acc);
+}
+
+template <bool kResidual, bool kLogits, int kWidth>
+void finish_all(const GemmTile& tile, const int32_t* sums) {
+  int row = 0;
+  for (; row + 2 <= tile.rows; row += 2) finish_rows<kResidual, kLogits, 2, kWidth>(tile, row, sums);
+  if (row < tile.rows) finish_rows<kResidual, kLogits, 1, kWidth>(tile, row, sums);
+}
+
+template <int kHeight, int kWidth>
+void gemm(const GemmTile& tile) {
+  alignas(64) int32_t sums[2 * kTileRows * kWidth * kLanes];
+  const int pieces = (4 * tile.k_steps + kPieceBytes - 1) / kPieceBytes, piece = 4 * tile.k_steps / pieces;
+  configure(tile.rows, piece);
+  multiply<kHeight, kWidth>(tile, pieces, piece, sums);
+  const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
+  if (!logits) {
+    residual ? finish_all<true, false, kWidth>(tile, sums) : finish_all<false, false, kWidth>(tile, sums);
+  } else {
+    residual ? finish_all<true, true, kWidth>(tile, sums) : finish_all<false, true, kWidth>(tile, sums);
+  }
+}
+
+GemmKernels make_kernels() {
+  GemmKernels k;
+  k.isa = "amx";
+  k.k_group = 4;
+  k.k_piece = kPieceBytes;
+  k.activation_bytes = 1;
+  k.lanes = kLanes;
+  k.width = k.flat_width = 2;
+  k.rows = k.flat_rows = 2 * kTileRows;
+  k.gather = gather;
+  k.release = release;
+  set_pair_order(k);
+  for (int rows = 1; rows <= 2 * kTileRows; ++rows) {
+    k.kernel[0][rows - 1] = rows <= kTileRows ? gemm<1, 1> : gemm<2, 1>;
+    k.kernel[1][rows - 1] = rows <= kTileRows ? gemm<1, 2> : gemm<2, 2>;
+  }
+  return k;
+}
+
+}  // namespace
+
+const GemmKernels& amx_gemm_kernels() {
+  static const GemmKernels kernels = make_kernels();
+  return kernels;
+}
+
+}  // namespace octet::kernels
