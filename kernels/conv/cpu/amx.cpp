@@ -28,13 +28,24 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-/// The shape that this thread's tile registers have; 0: none.
-thread_local int configured = 0;
+using Finish = void (*)(const GemmTile& tile, const int32_t* sums);
+
+/// What a thread has begun: the shape of its tile registers, 0 for none, and the tile whose accumulators are still
+/// numbers. They become codes while the registers compute the next tile's.
+struct Begun {
+  int shape = 0;
+  int slot = 0;  ///< the half of sums that the next tile takes
+  Finish finish = nullptr;
+  GemmTile tile;
+  alignas(64) int32_t sums[2][2 * kTileRows * 2 * kLanes];
+};
+thread_local Begun begun;
 
 /// Registers 2 * m + n hold accumulators, 4 + m codes and 6 + n weights.
 void configure(int rows, int piece) {
-  if (configured == rows * 256 + piece) return;
-  configured = rows * 256 + piece;
+  const int shape = rows * 256 + piece;
+  if (begun.shape == shape) return;
+  begun.shape = shape;
   TileConfig config;
   for (int m = 0; m < 2; ++m) {
     const int tile_rows = m == 0 ? (rows < kTileRows ? rows : kTileRows) : rows - kTileRows;
@@ -52,9 +63,16 @@ void configure(int rows, int piece) {
   __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
+void settle() {
+  if (begun.finish == nullptr) return;
+  begun.finish(begun.tile, begun.sums[begun.slot ^ 1]);
+  begun.finish = nullptr;
+}
+
 void release() {
+  settle();
   _tile_release();
-  configured = 0;
+  begun.shape = 0;
 }
 
 /// Computes accumulators [32][16 * kWidth] of up to 16 * kHeight rows.
@@ -113,18 +131,22 @@ void finish_all(const GemmTile& tile, const int32_t* sums) {
   if (row < tile.rows) finish_rows<kResidual, kLogits, 1, kWidth>(tile, row, sums);
 }
 
+template <int kWidth>
+Finish finish_of(const Epilogue& e) {
+  if (e.float_output) return e.has_residual ? finish_all<true, true, kWidth> : finish_all<false, true, kWidth>;
+  return e.has_residual ? finish_all<true, false, kWidth> : finish_all<false, false, kWidth>;
+}
+
 template <int kHeight, int kWidth>
 void gemm(const GemmTile& tile) {
-  alignas(64) int32_t sums[2 * kTileRows * kWidth * kLanes];
+  Begun& b = begun;
   const int pieces = (4 * tile.k_steps + kPieceBytes - 1) / kPieceBytes, piece = 4 * tile.k_steps / pieces;
   configure(tile.rows, piece);
-  multiply<kHeight, kWidth>(tile, pieces, piece, sums);
-  const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
-  if (!logits) {
-    residual ? finish_all<true, false, kWidth>(tile, sums) : finish_all<false, false, kWidth>(tile, sums);
-  } else {
-    residual ? finish_all<true, true, kWidth>(tile, sums) : finish_all<false, true, kWidth>(tile, sums);
-  }
+  multiply<kHeight, kWidth>(tile, pieces, piece, b.sums[b.slot]);
+  b.slot ^= 1;
+  if (b.finish != nullptr) b.finish(b.tile, b.sums[b.slot]);
+  b.tile = tile;
+  b.finish = finish_of<kWidth>(*tile.epilogue);
 }
 
 GemmKernels make_kernels() {
@@ -137,6 +159,7 @@ GemmKernels make_kernels() {
   k.width = k.flat_width = 2;
   k.rows = k.flat_rows = 2 * kTileRows;
   k.gather = gather;
+  k.settle = settle;
   k.release = release;
   set_pair_order(k);
   for (int rows = 1; rows <= 2 * kTileRows; ++rows) {

@@ -201,6 +201,7 @@ class GemmConv2d final : public CpuConv2d {
   /// Applies the batch's look-up table, if any, to rows [row, row + rows) of the part's channel blocks [first, last).
   void look_up(const CpuConv2dBatch& batch, const Part& part, int first, int last, ptrdiff_t row, int rows) const {
     if (batch.lookup == nullptr) return;
+    if (kernels_.settle != nullptr) kernels_.settle();
     const int channel = first * weights_.block_channels;
     const int end = std::min(last * weights_.block_channels, weights_.group_channels);
     uint8_t* y = static_cast<uint8_t*>(batch.y) + row * g_.out_stride + part.group * weights_.group_channels + channel;
@@ -222,11 +223,14 @@ class GemmConv2d final : public CpuConv2d {
   std::vector<GemmTile> tiles_;
 };
 
+/// Returns whether AMX is the better path: a linear layer has few rows, a group of few channels few columns.
+bool fits_tiles(const Conv2dShape& g) { return g.out_h * g.out_w > 1 && g.out_c / g.groups >= 16; }
+
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const Conv2dWeights& weights, CpuIsa isa) {
-  return std::make_unique<GemmConv2d>(shape, params, weights, isa);
+  return std::make_unique<GemmConv2d>(shape, params, weights, fits_tiles(shape) ? isa : vector_isa(isa));
 }
 
 }  // namespace octet::kernels

@@ -70,7 +70,9 @@ struct GemmKernels {
   uint8_t pair_order[32] = {};
   /// May read and write up to 63 bytes behind each segment. Null if the plain gather is used.
   void (*gather)(const GatherRun&) = nullptr;
-  void (*release)() = nullptr;                  ///< if not null, called by a thread behind its last tile for a while
+  /// Null, or what a thread calls before it needs the codes of its last tile; they are there after the next tile, too.
+  void (*settle)() = nullptr;
+  void (*release)() = nullptr;  ///< null, or what a thread calls after its last tile for a while; it settles, too
   GemmKernel kernel[kMaxWidth][kMaxRows] = {};  ///< [width - 1][rows - 1]; null if not offered
 };
 
