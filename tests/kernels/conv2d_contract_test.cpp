@@ -91,6 +91,7 @@ TEST(CpuConv2d, NamesSayPathAndKernel) {
   const ConvCase c = small_case();
   for (CpuIsa isa : available_cpu_isas()) {
     const std::string name = CpuConv2d::create(c.shape, c.params, c.weights, isa)->name();
+    if (isa == CpuIsa::amx) isa = vector_isa(isa);  // too few channels for tiles
     EXPECT_NE(name.find(cpu_isa_name(isa)), std::string::npos) << name;
     EXPECT_NE(name.find("conv2x2"), std::string::npos) << name;
   }

@@ -7,7 +7,7 @@
 // the instruction asks for; codes are rows as they lie in memory. k is divided into equal pieces of at most 64 bytes.
 // Per piece 4 loads of tiles (8 cycles each) serve 4 products (16 cycles each), the blocking by 2 x 2 of Intel's
 // Optimization Reference Manual (chapter "Intel Advanced Matrix Extensions": blocking of tiles, and the latencies: a
-// product 52 cycles, LDTILECFG 204). A configuration is kept for as long as tiles have the same shape.
+// product 52 cycles, LDTILECFG 204). A configuration is kept for as long as tiles have one shape.
 //
 // Accumulators begin with the channels' start values, the same for each row: a load with stride 0. They leave through
 // memory, since no instruction moves a tile to vectors, and end as codes in AVX-512 registers.
@@ -41,7 +41,9 @@ struct Begun {
 };
 thread_local Begun begun;
 
-/// Registers 2 * m + n hold accumulators, 4 + m codes and 6 + n weights.
+/// Sets the registers' shape: 2 * m + n hold accumulators, 4 + m codes and 6 + n weights. `rows` may be read. A product
+/// takes as long with few rows as with 16, so the rows behind a tile's own are computed too, where they can be read:
+/// tiles of a layer then have one shape, but for the last of a tensor.
 void configure(int rows, int piece) {
   const int shape = rows * 256 + piece;
   if (begun.shape == shape) return;
@@ -141,7 +143,7 @@ template <int kHeight, int kWidth>
 void gemm(const GemmTile& tile) {
   Begun& b = begun;
   const int pieces = (4 * tile.k_steps + kPieceBytes - 1) / kPieceBytes, piece = 4 * tile.k_steps / pieces;
-  configure(tile.rows, piece);
+  configure(tile.readable_rows < 2 * kTileRows ? tile.readable_rows : 2 * kTileRows, piece);
   multiply<kHeight, kWidth>(tile, pieces, piece, b.sums[b.slot]);
   b.slot ^= 1;
   if (b.finish != nullptr) b.finish(b.tile, b.sums[b.slot]);
@@ -158,6 +160,7 @@ GemmKernels make_kernels() {
   k.lanes = kLanes;
   k.width = k.flat_width = 2;
   k.rows = k.flat_rows = 2 * kTileRows;
+  k.row_group = kTileRows;
   k.gather = gather;
   k.settle = settle;
   k.release = release;

@@ -65,7 +65,8 @@ class GemmConv2d final : public CpuConv2d {
   }
   size_t packed_bytes() const override { return weights_.bytes(); }
   size_t workspace_bytes() const override {
-    return direct_ ? 0 : static_cast<size_t>(max_rows_) * row_bytes_ + kCpuReadSlack;
+    const size_t rows = max_rows_ + (kernels_.row_group > 1 ? kernels_.row_group : 0);  // a last panel's spare rows
+    return direct_ ? 0 : rows * row_bytes_ + kCpuReadSlack;
   }
   int tasks(int images) const override {
     const Grid grid = make_grid(images);
@@ -173,8 +174,11 @@ class GemmConv2d final : public CpuConv2d {
     }
   }
 
-  /// Returns the height of the next panel. Panels have similar heights, so that none is too low to fill the pipelines.
-  static int panel_rows(int rows_left, int panels_left) { return ceil_div(rows_left, panels_left); }
+  /// Returns the height of the next panel. Panels have similar heights, so that none is too low to fill the pipelines,
+  /// of whole row groups.
+  int panel_rows(int rows_left, int panels_left) const {
+    return std::min(rows_left, round_up(ceil_div(rows_left, panels_left), kernels_.row_group));
+  }
 
   /// Returns a pointer to rows [row, row + rows): in x itself, or gathered into the workspace.
   const uint8_t* row_source(const CpuConv2dBatch& batch, int group, int row, int rows, uint8_t* workspace) const {
@@ -192,6 +196,7 @@ class GemmConv2d final : public CpuConv2d {
     const ptrdiff_t out = row * g_.out_stride + channel;
     tile.a = a;
     tile.rows = rows;
+    tile.readable_rows = direct_ ? batch.images * g_.out_h * g_.out_w - static_cast<int>(row) : panel_;
     tile.y = epilogue_.float_output ? static_cast<void*>(static_cast<float*>(batch.y) + out)
                                     : static_cast<void*>(static_cast<uint8_t*>(batch.y) + out);
     if (epilogue_.has_residual) tile.residual = batch.residual + row * g_.residual_stride + channel;
@@ -230,7 +235,8 @@ bool fits_tiles(const Conv2dShape& g) { return g.out_h * g.out_w > 1 && g.out_c 
 
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const Conv2dWeights& weights, CpuIsa isa) {
-  return std::make_unique<GemmConv2d>(shape, params, weights, fits_tiles(shape) ? isa : vector_isa(isa));
+  const bool tiles = isa != CpuIsa::amx || fits_tiles(shape);
+  return std::make_unique<GemmConv2d>(shape, params, weights, tiles ? isa : vector_isa(isa));
 }
 
 }  // namespace octet::kernels

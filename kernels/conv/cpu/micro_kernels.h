@@ -28,6 +28,7 @@ struct GemmTile {
   const int8_t* w = nullptr;          ///< this block's packed weights
   const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
   int rows = 0;                       ///< the kernel's rows; all but AMX's are compiled for theirs
+  int readable_rows = 0;              ///< rows of a that may be read, at least `rows`
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
   const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel
@@ -64,6 +65,7 @@ struct GemmKernels {
   int lanes = 0;        ///< channels of one vector register
   int width = 0;        ///< vectors across a tile
   int rows = 0;         ///< rows of a tile
+  int row_group = 1;    ///< rows that take no longer than one
   int flat_width = 0;   ///< width for one-pixel images (linear layers), which have few rows
   int flat_rows = 0;    ///< rows for one-pixel images
   /// Slot i of two neighbouring vectors computes their channel pair_order[i]. A single last vector is in order.
