@@ -19,9 +19,10 @@ function(octet_library name)
   endif()
 endfunction()
 
-# octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case.
+# octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case. Those that the
+# filter EMULATED selects run once more, with instructions that the processor lacks (tests/x86_emulator).
 function(octet_test name)
-  cmake_parse_arguments(A "EMULATED" "LABELS" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "" "LABELS;EMULATED" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   octet_unity(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -34,6 +35,7 @@ function(octet_test name)
   gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
   if(A_EMULATED AND TARGET x86_emulator)
     gtest_discover_tests(${name} TEST_PREFIX emulated. TEST_LIST ${name}_emulated DISCOVERY_TIMEOUT 60
+      TEST_FILTER ${A_EMULATED}
       PROPERTIES TIMEOUT 300 ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:x86_emulator>)
   endif()
 endfunction()
