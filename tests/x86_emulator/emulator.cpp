@@ -8,7 +8,6 @@
 // AVX-VNNI is emulated where there is AVX2.
 #include <cpuid.h>
 #include <dlfcn.h>
-#include <sys/platform/x86.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -16,6 +15,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+
+#define _Bool bool  // the header is of C
+#include <sys/platform/x86.h>
+#undef _Bool
 
 #include "tests/x86_emulator/instruction.h"
 #include "tests/x86_emulator/tiles.h"

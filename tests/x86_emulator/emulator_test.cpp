@@ -3,7 +3,6 @@
 // processor that has the instructions, the plain forms.
 #include <gtest/gtest.h>
 #include <immintrin.h>
-#include <sys/platform/x86.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +12,10 @@
 #include <random>
 #include <thread>
 #include <vector>
+
+#define _Bool bool  // the header is of C
+#include <sys/platform/x86.h>
+#undef _Bool
 
 extern "C" int arch_prctl(int code, unsigned long argument);
 

@@ -37,17 +37,17 @@ struct Begun {
   int slot = 0;  ///< the half of sums that the next tile takes
   Finish finish = nullptr;
   GemmTile tile;
-  alignas(64) int32_t sums[2][2 * kTileRows * 2 * kLanes];
+  alignas(64) int32_t sums[2][2 * kTileRows * 2 * kLanes] = {};
 };
-thread_local Begun begun;
+constinit thread_local Begun begun;
 
 /// Sets the registers' shape: 2 * m + n hold accumulators, 4 + m codes and 6 + n weights. `rows` may be read. A product
 /// takes as long with few rows as with 16, so the rows behind a tile's own are computed too, where they can be read:
 /// tiles of a layer then have one shape, but for the last of a tensor.
-void configure(int rows, int piece) {
+void configure(Begun& b, int rows, int piece) {
   const int shape = rows * 256 + piece;
-  if (begun.shape == shape) return;
-  begun.shape = shape;
+  if (b.shape == shape) return;
+  b.shape = shape;
   TileConfig config;
   for (int m = 0; m < 2; ++m) {
     const int tile_rows = m == 0 ? (rows < kTileRows ? rows : kTileRows) : rows - kTileRows;
@@ -116,21 +116,23 @@ OCTET_ALWAYS_INLINE void multiply(const GemmTile& tile, int pieces, int piece, i
 
 /// Turns rows [first, first + kRows) of the accumulators into codes.
 template <bool kResidual, bool kLogits, int kRows, int kWidth>
-OCTET_ALWAYS_INLINE void finish_rows(GemmTile tile, int first, const int32_t* sums) {
+OCTET_ALWAYS_INLINE void finish_rows(GemmTile tile, const EpilogueConstants& constants, int first,
+                                     const int32_t* sums) {
   const int element = kLogits ? sizeof(float) : 1;
   tile.y = static_cast<uint8_t*>(tile.y) + first * tile.y_stride * element;
   if (kResidual) tile.residual += first * tile.residual_stride;
   __m512i acc[kRows][kWidth];
   for (int m = 0; m < kRows; ++m)
     for (int n = 0; n < kWidth; ++n) acc[m][n] = _mm512_load_si512(sums + ((first + m) * kWidth + n) * kLanes);
-  finish<kResidual, kLogits>(tile, acc);
+  finish<kResidual, kLogits>(tile, constants, acc);
 }
 
 template <bool kResidual, bool kLogits, int kWidth>
 void finish_all(const GemmTile& tile, const int32_t* sums) {
+  const EpilogueConstants constants(*tile.epilogue);
   int row = 0;
-  for (; row + 2 <= tile.rows; row += 2) finish_rows<kResidual, kLogits, 2, kWidth>(tile, row, sums);
-  if (row < tile.rows) finish_rows<kResidual, kLogits, 1, kWidth>(tile, row, sums);
+  for (; row + 2 <= tile.rows; row += 2) finish_rows<kResidual, kLogits, 2, kWidth>(tile, constants, row, sums);
+  if (row < tile.rows) finish_rows<kResidual, kLogits, 1, kWidth>(tile, constants, row, sums);
 }
 
 template <int kWidth>
@@ -143,7 +145,7 @@ template <int kHeight, int kWidth>
 void gemm(const GemmTile& tile) {
   Begun& b = begun;
   const int pieces = (4 * tile.k_steps + kPieceBytes - 1) / kPieceBytes, piece = 4 * tile.k_steps / pieces;
-  configure(tile.readable_rows < 2 * kTileRows ? tile.readable_rows : 2 * kTileRows, piece);
+  configure(b, tile.readable_rows < 2 * kTileRows ? tile.readable_rows : 2 * kTileRows, piece);
   multiply<kHeight, kWidth>(tile, pieces, piece, b.sums[b.slot]);
   b.slot ^= 1;
   if (b.finish != nullptr) b.finish(b.tile, b.sums[b.slot]);

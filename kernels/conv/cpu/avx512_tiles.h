@@ -101,8 +101,8 @@ OCTET_ALWAYS_INLINE void finish_pair_logits(const GemmTile& tile, const Epilogue
 }
 
 template <bool kResidual, bool kLogits, int kRows, int kWidth>
-OCTET_ALWAYS_INLINE void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
-  const EpilogueConstants constants(*tile.epilogue);
+OCTET_ALWAYS_INLINE void finish(const GemmTile& tile, const EpilogueConstants& constants,
+                                __m512i (&acc)[kRows][kWidth]) {
 #pragma GCC unroll 2
   for (int n = 0; n + 1 < kWidth; n += 2) {
     if constexpr (kLogits) {
@@ -118,10 +118,11 @@ OCTET_ALWAYS_INLINE void finish(const GemmTile& tile, __m512i (&acc)[kRows][kWid
 template <int kRows, int kWidth>
 OCTET_ALWAYS_INLINE void finish_any(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
   const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
+  const EpilogueConstants constants(*tile.epilogue);
   if (!logits) {
-    residual ? finish<true, false>(tile, acc) : finish<false, false>(tile, acc);
+    residual ? finish<true, false>(tile, constants, acc) : finish<false, false>(tile, constants, acc);
   } else {
-    residual ? finish<true, true>(tile, acc) : finish<false, true>(tile, acc);
+    residual ? finish<true, true>(tile, constants, acc) : finish<false, true>(tile, constants, acc);
   }
 }
 

@@ -14,7 +14,9 @@
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
+#define _Bool bool  // the header is of C
 #include <sys/platform/x86.h>
+#undef _Bool
 
 extern "C" int arch_prctl(int code, unsigned long argument);  // glibc has it, without a header
 #endif
