@@ -49,7 +49,7 @@ class Tiles {
   }
 
   bool load(int tile, const uint8_t* from, int64_t stride) {
-    if (!zero(tile)) return false;
+    if (!exists(tile)) return false;  // what lies behind its rows and bytes is 0 since configure()
     for (int row = 0; row < config_.rows[tile]; ++row)
       std::memcpy(data_[tile][row], from + row * stride, config_.row_bytes[tile]);
     return true;

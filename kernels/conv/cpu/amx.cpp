@@ -30,10 +30,10 @@ struct alignas(64) TileConfig {
 
 using Finish = void (*)(const GemmTile& tile, const int32_t* sums);
 
-/// What a thread has begun: the shape of its tile registers, 0 for none, and the tile whose accumulators are still
-/// numbers. They become codes while the registers compute the next tile's.
+/// What a thread has begun: the rows that its tile registers have, 0 for none, and the tile whose accumulators are
+/// still numbers. They become codes while the registers compute the next tile's.
 struct Begun {
-  int shape = 0;
+  int rows = 0;
   int slot = 0;  ///< the half of sums that the next tile takes
   Finish finish = nullptr;
   GemmTile tile;
@@ -45,9 +45,8 @@ constinit thread_local Begun begun;
 /// takes as long with few rows as with 16, so the rows behind a tile's own are computed too, where they can be read:
 /// tiles of a layer then have one shape, but for the last of a tensor.
 void configure(Begun& b, int rows, int piece) {
-  const int shape = rows * 256 + piece;
-  if (b.shape == shape) return;
-  b.shape = shape;
+  if (b.rows == rows) return;  // the piece is the same until release()
+  b.rows = rows;
   TileConfig config;
   for (int m = 0; m < 2; ++m) {
     const int tile_rows = m == 0 ? (rows < kTileRows ? rows : kTileRows) : rows - kTileRows;
@@ -74,7 +73,7 @@ void settle() {
 void release() {
   settle();
   _tile_release();
-  begun.shape = 0;
+  begun.rows = 0;
 }
 
 /// Computes accumulators [32][16 * kWidth] of up to 16 * kHeight rows.
@@ -162,7 +161,7 @@ GemmKernels make_kernels() {
   k.lanes = kLanes;
   k.width = k.flat_width = 2;
   k.rows = k.flat_rows = 2 * kTileRows;
-  k.row_group = kTileRows;
+  k.equal_panels = false;
   k.gather = gather;
   k.settle = settle;
   k.release = release;

@@ -65,8 +65,7 @@ class GemmConv2d final : public CpuConv2d {
   }
   size_t packed_bytes() const override { return weights_.bytes(); }
   size_t workspace_bytes() const override {
-    const size_t rows = max_rows_ + (kernels_.row_group > 1 ? kernels_.row_group : 0);  // a last panel's spare rows
-    return direct_ ? 0 : rows * row_bytes_ + kCpuReadSlack;
+    return direct_ ? 0 : static_cast<size_t>(max_rows_) * row_bytes_ + kCpuReadSlack;
   }
   int tasks(int images) const override {
     const Grid grid = make_grid(images);
@@ -175,9 +174,9 @@ class GemmConv2d final : public CpuConv2d {
   }
 
   /// Returns the height of the next panel. Panels have similar heights, so that none is too low to fill the pipelines,
-  /// of whole row groups.
+  /// or are as high as a tile, but for the last.
   int panel_rows(int rows_left, int panels_left) const {
-    return std::min(rows_left, round_up(ceil_div(rows_left, panels_left), kernels_.row_group));
+    return kernels_.equal_panels ? ceil_div(rows_left, panels_left) : std::min(rows_left, panel_);
   }
 
   /// Returns a pointer to rows [row, row + rows): in x itself, or gathered into the workspace.
