@@ -56,6 +56,25 @@ TEST(Conv2d, CodesAreLookedUp) {
   }
 }
 
+// As many channels as fill AMX's tiles, whose last rows lie at the end of the tensor.
+TEST(Conv2d, WideShapesEqualTheReference) {
+  for (unsigned seed = first_seed(); seed < first_seed() + cases(300); ++seed) {
+    std::mt19937 random(seed);
+    ConvCase c = random_case(random);
+    const auto draw = [&](int low, int high) { return low + static_cast<int>(random() % (high - low + 1)); };
+    Conv2dShape& g = c.shape;
+    g.groups = draw(1, 3) / 2 + 1;
+    g.in_c = g.groups * draw(30, 150);
+    g.out_c = g.groups * draw(16, 80);
+    g.in_stride = draw(0, 1) ? g.in_c : cpu_channel_stride(g.in_c);
+    g.out_stride = g.residual_stride = cpu_channel_stride(g.out_c);
+    fill_random(c, random);
+    if (draw(0, 2) == 0 && !c.params.y.float_output) draw_lookup(c, random);
+    expect_equal_on_all_paths(c, "OCTET_TEST_SEED=" + std::to_string(seed));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
 ConvCase named_case(Conv2dShape shape, int images = 1) {
   ConvCase c;
   c.shape = shape;
@@ -64,6 +83,23 @@ ConvCase named_case(Conv2dShape shape, int images = 1) {
   c.shape.out_stride = c.shape.residual_stride = cpu_channel_stride(shape.out_c);
   c.images = images;
   return c;
+}
+
+// Which convolutions AMX's tiles are for: others are faster on AVX-512, and their names say so.
+TEST(Conv2d, TilesAreForManyProductsAndChannels) {
+  if (!cpu_isa_available(CpuIsa::amx)) GTEST_SKIP() << "no AMX";
+  std::mt19937 random(3);
+  const auto name = [&](const Conv2dShape& shape) {
+    ConvCase c = named_case(shape);
+    fill_random(c, random);
+    return CpuConv2d::create(c.shape, c.params, c.weights, CpuIsa::amx)->name();
+  };
+  EXPECT_EQ(name({.in_c = 65, .in_h = 4, .in_w = 4, .out_c = 16}), "conv1x1_amx_32x32");
+  EXPECT_EQ(name({.in_c = 8, .in_h = 4, .in_w = 4, .out_c = 64, .kernel_h = 3, .kernel_w = 3}),
+            "conv3x3_amx_32x32_gathered");
+  EXPECT_EQ(name({.in_c = 64, .in_h = 4, .in_w = 4, .out_c = 64}), "conv1x1_avx512_vnni_14x32");
+  EXPECT_EQ(name({.in_c = 65, .in_h = 4, .in_w = 4, .out_c = 15}), "conv1x1_avx512_vnni_14x32");
+  EXPECT_EQ(name({.in_c = 65, .in_h = 1, .in_w = 1, .out_c = 64}), "conv1x1_avx512_vnni_6x64");
 }
 
 // The shapes that networks are made of, on the strides of the engine.

@@ -162,6 +162,8 @@ GemmKernels make_kernels() {
   k.width = k.flat_width = 2;
   k.rows = k.flat_rows = 2 * kTileRows;
   k.equal_panels = false;
+  k.min_task_work = 1 << 21;
+  k.tasks = 4;  // more would divide channels where rows are few, and tasks that share rows read and gather them again
   k.gather = gather;
   k.settle = settle;
   k.release = release;

@@ -65,9 +65,11 @@ struct GemmKernels {
   int lanes = 0;        ///< channels of one vector register
   int width = 0;        ///< vectors across a tile
   int rows = 0;         ///< rows of a tile
-  bool equal_panels = true;  ///< whether panels have similar heights; not where few rows take as long as all
-  int flat_width = 0;        ///< width for one-pixel images (linear layers), which have few rows
-  int flat_rows = 0;         ///< rows for one-pixel images
+  bool equal_panels = true;        ///< whether panels have similar heights; not where few rows take as long as all
+  double min_task_work = 1 << 19;  ///< with fewer multiply-adds, distributing a task costs too much
+  int tasks = 8;                   ///< wanted per layer and image, so that threads finish together
+  int flat_width = 0;              ///< width for one-pixel images (linear layers), which have few rows
+  int flat_rows = 0;               ///< rows for one-pixel images
   /// Slot i of two neighbouring vectors computes their channel pair_order[i]. A single last vector is in order.
   uint8_t pair_order[32] = {};
   /// May read and write up to 63 bytes behind each segment. Null if the plain gather is used.
