@@ -190,9 +190,10 @@ kernels::CpuIsa choose_isa(const std::string& name) {
     names += ", " + std::string(kernels::cpu_isa_name(isa));
     if (name != kernels::cpu_isa_name(isa)) continue;
     if (kernels::cpu_isa_available(isa)) return isa;
-    throw usage_error("engine cpu: kernels '" + name +
-                      "' need instructions that this processor lacks; the best it has is '" +
-                      std::string(kernels::cpu_isa_name(kernels::best_cpu_isa())) + "'");
+    throw usage_error(
+        "engine cpu: kernels '" + name +
+        "' need instructions that this processor lacks or the system does not permit; the best here is '" +
+        std::string(kernels::cpu_isa_name(kernels::best_cpu_isa())) + "'");
   }
   throw usage_error("engine cpu: unknown kernels '" + name + "'; allowed: " + names);
 }
