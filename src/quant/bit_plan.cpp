@@ -51,7 +51,7 @@ void check_spec(const QuantSpec& spec) {
 struct Edge {
   int bits = 0;          ///< of the codes that convolutions read
   bool by_name = false;  ///< a rule other than activation_bits set them
-  int stored = 0;        ///< of the codes that are written: `bits`, or more for the sake of an add
+  int stored = 0;        ///< of the codes that are written: `bits`, or more for the sake of an add and the like
 };
 
 /// Inserts requantize nodes in front of layers that read fewer bits than the edge they read has.
@@ -226,12 +226,12 @@ class Planner {
   void plan_residuals() {
     for (Edge& edge : edges_) edge.stored = edge.bits;
     if (spec_.residual_bits == 0) return;
-    const auto is_residual = [](const Node& node, size_t input) {
-      return node.op == Op::add || (has_weight(node.op) && input == 1);
+    const auto multiplies_nothing = [](const Node& node, size_t input) {
+      return has_weight(node.op) ? input == 1 : !passes_codes_on(node.op) && node.op != Op::matmul;
     };
     for (const Node& node : graph_.nodes) {
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (!is_residual(node, i)) continue;
+        if (!multiplies_nothing(node, i)) continue;
         Edge& edge = edges_[root_[node.inputs[i]]];
         edge.stored = edge.by_name ? std::max(edge.bits, spec_.residual_bits) : spec_.residual_bits;
       }

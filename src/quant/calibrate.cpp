@@ -45,21 +45,24 @@ ChosenRange percentile_range(const Statistics& s, double percentile) {
   return {std::clamp(-within, s.lo, s.hi), std::clamp(within, s.lo, s.hi)};  // an outer bin may end beyond the values
 }
 
-/// One bin of the histogram, cut to the observed values: `count` values spread evenly over [lo, hi].
-struct Slab {
-  double lo, hi, count;
-};
-
-std::vector<Slab> slabs(const Statistics& s) {
-  std::vector<Slab> result;
-  const double width = bin_width(s);
-  for (int i = 0; i < kHistogramBins; ++i) {
-    if (s.histogram[i] == 0) continue;
-    const double edge = s.histogram_lo + i * width;
-    result.push_back({std::clamp(edge, s.lo, s.hi), std::clamp(edge + width, s.lo, s.hi), s.histogram[i]});
+/// The filled bins of a histogram, cut to the observed values: counts[i] values spread evenly from ends[first[i]] to
+/// the end after it. Neighbours share the end between them.
+struct Slabs {
+  explicit Slabs(const Statistics& s) {
+    const double width = bin_width(s);
+    for (int i = 0; i < kHistogramBins; ++i) {
+      if (s.histogram[i] == 0) continue;
+      const double edge = s.histogram_lo + i * width, lo = std::clamp(edge, s.lo, s.hi);
+      if (ends.empty() || ends.back() != lo) ends.push_back(lo);
+      first.push_back(ends.size() - 1);
+      counts.push_back(s.histogram[i]);
+      ends.push_back(std::clamp(edge + width, s.lo, s.hi));
+    }
   }
-  return result;
-}
+
+  std::vector<double> ends, counts;
+  std::vector<size_t> first;
+};
 
 /// The error of rounding to the levels first, first + step, ..., first + last * step, outside of which values clip.
 class RoundingError {
@@ -69,22 +72,26 @@ class RoundingError {
         first_(static_cast<double>(q.scale) * (q.quant_min - q.zero_point)),
         last_(q.quant_max - q.quant_min) {}
 
-  /// Returns the sum over the values of (value - nearest level)^2.
-  double operator()(const std::vector<Slab>& slabs) const {
+  /// Returns the sum over the values of (value - nearest level)^2. integrals: memory that the next call may use again.
+  double operator()(const Slabs& slabs, std::vector<double>& integrals) const {
+    integrals.resize(slabs.ends.size());
+    for (size_t i = 0; i < integrals.size(); ++i) integrals[i] = integral(slabs.ends[i]);
     double sum = 0;
-    for (const Slab& slab : slabs) {
-      const double width = slab.hi - slab.lo;
+    for (size_t i = 0; i < slabs.counts.size(); ++i) {
+      const size_t lo = slabs.first[i], hi = lo + 1;
+      const double width = slabs.ends[hi] - slabs.ends[lo];
       if (width > 0) {
-        sum += slab.count * (integral(slab.hi) - integral(slab.lo)) / width;
+        sum += slabs.counts[i] * (integrals[hi] - integrals[lo]) / width;
       } else {
-        sum += slab.count * distance(slab.lo) * distance(slab.lo);
+        sum += slabs.counts[i] * distance(slabs.ends[lo]) * distance(slabs.ends[lo]);
       }
     }
     return sum;
   }
 
  private:
-  double level(double x) const { return std::trunc(std::clamp((x - first_) / step_, 0.0, last_) + 0.5); }
+  /// Truncates by way of an integer, which takes no call of a function.
+  double level(double x) const { return static_cast<int>(std::min(std::max((x - first_) / step_, 0.0), last_) + 0.5); }
   double distance(double x) const { return x - first_ - level(x) * step_; }
 
   /// Returns the integral of the squared error from the first level to x: step^3 / 12 for each level passed, plus a
@@ -101,7 +108,7 @@ class RoundingError {
 /// outliers the best range is a small part of the whole), then with ever smaller steps around the best, down to 1 %.
 class Search {
  public:
-  Search(const Statistics& s, const QParams& range, bool affine) : slabs_(slabs(s)), range_(range), affine_(affine) {
+  Search(const Statistics& s, const QParams& range, bool affine) : slabs_(s), range_(range), affine_(affine) {
     full_ = {std::min(s.lo, 0.0), std::max(s.hi, 0.0)};
     if (!affine) {
       full_.hi = range.is_signed() ? std::max(-full_.lo, full_.hi) : full_.hi;
@@ -145,14 +152,15 @@ class Search {
     if (shrink.lo < 0 || shrink.hi < 0) return false;
     const ChosenRange range = range_of(shrink);
     const QParams q = choose_qparams(static_cast<float>(range.lo), static_cast<float>(range.hi), range_, affine_);
-    const double error = RoundingError(q)(slabs_);
+    const double error = RoundingError(q)(slabs_, integrals_);
     if (error >= least_) return false;
     least_ = error;
     best_ = shrink;
     return true;
   }
 
-  const std::vector<Slab> slabs_;
+  const Slabs slabs_;
+  std::vector<double> integrals_;
   const QParams range_;
   const bool affine_;
   ChosenRange full_;
@@ -197,39 +205,56 @@ Distribution distribution_of(const Statistics& s, bool fold) {
   return d;
 }
 
-/// Returns the KL divergence of p, the bins [begin, end) with all values outside added to the two end bins, from q,
-/// what `levels` codes make of the values inside. Unlike in the paper q is not scaled up to the sum of p, which adds
-/// -log(1 - share of the values outside): scaled up, a range that clips nearly everything to one value would have
-/// divergence 0. The result is infinite where an end bin takes outliers but is empty itself.
-double divergence(const std::vector<double>& bins, int begin, int end, int levels) {
-  const int size = end - begin;
-  std::vector<double> p(bins.begin() + begin, bins.begin() + end), q(static_cast<size_t>(size));
-  for (int i = 0; i < begin; ++i) p.front() += bins[i];
-  for (size_t i = end; i < bins.size(); ++i) p.back() += bins[i];
-  const auto first_of = [&](int level) {
-    return static_cast<int>((static_cast<int64_t>(level) * size + levels - 1) / levels);
-  };
-  for (int level = 0; level < levels; ++level) {
-    const int from = first_of(level), to = first_of(level + 1);
-    double sum = 0;
-    int filled = 0;
-    for (int i = from; i < to; ++i) {
-      sum += bins[begin + i];
-      filled += bins[begin + i] > 0;
-    }
-    for (int i = from; i < to; ++i) {
-      if (bins[begin + i] > 0) q[i] = sum / filled;
+/// The bins of a distribution with sums over them, by which ranges are compared without going through their bins.
+class Divergence {
+ public:
+  explicit Divergence(const std::vector<double>& bins)
+      : bins_(bins), counts_(bins.size() + 1), filled_(bins.size() + 1), logs_(bins.size() + 1) {
+    for (size_t i = 0; i < bins.size(); ++i) {
+      counts_[i + 1] = counts_[i] + bins[i];
+      filled_[i + 1] = filled_[i] + (bins[i] > 0);
+      logs_[i + 1] = logs_[i] + times_log(bins[i]);
     }
   }
-  double total = 0, result = 0;
-  for (const double count : bins) total += count;
-  for (int i = 0; i < size; ++i) {
-    if (p[i] == 0) continue;
-    if (q[i] == 0) return INFINITY;
-    result += p[i] / total * std::log(p[i] / q[i]);
+
+  /// Returns the KL divergence of p, the bins [begin, end) with all values outside added to the two end bins, from q,
+  /// what `levels` codes make of the values inside. Unlike in the paper q is not scaled up to the sum of p, which adds
+  /// -log(1 - share of the values outside): scaled up, a range that clips nearly everything to one value would have
+  /// divergence 0. The result is infinite where an end bin takes outliers but is empty itself.
+  double operator()(int begin, int end, int levels) const {
+    const int size = end - begin;
+    const auto first_of = [&](int level) {
+      return begin + static_cast<int>((static_cast<int64_t>(level) * size + levels - 1) / levels);
+    };
+    const double below = counts_[begin], above = counts_.back() - counts_[end];
+    if ((below > 0 && bins_[begin] == 0) || (above > 0 && bins_[end - 1] == 0)) return INFINITY;
+    double p_log_p = logs_[end] - logs_[begin], p_log_q = 0;
+    const auto add_outside = [&](int bin, double outside) {
+      p_log_p += times_log(bins_[bin] + outside) - times_log(bins_[bin]);
+    };
+    if (size == 1) {
+      add_outside(begin, below + above);
+    } else {
+      add_outside(begin, below);
+      add_outside(end - 1, above);
+    }
+    for (int level = 0; level < levels; ++level) {
+      const int from = first_of(level), to = first_of(level + 1);
+      const double sum = counts_[to] - counts_[from];
+      if (sum == 0) continue;
+      const double p = sum + (from == begin ? below : 0) + (to == end ? above : 0);
+      p_log_q += p * std::log(sum / (filled_[to] - filled_[from]));
+    }
+    return (p_log_p - p_log_q) / counts_.back();
   }
-  return result;
-}
+
+ private:
+  static double times_log(double x) { return x > 0 ? x * std::log(x) : 0; }
+
+  const std::vector<double>& bins_;
+  std::vector<double> counts_, filled_,
+      logs_;  ///< sums over the bins before: of values, filled bins, count * log(count)
+};
 
 /// Migacz, "8-bit inference with TensorRT", GTC 2017: returns the clipped range whose distribution, merged into as many
 /// levels as there are codes and spread out again, has the least KL divergence from the clipped original, over 2048
@@ -241,9 +266,10 @@ ChosenRange entropy_range(const Statistics& statistics, const QParams& range, bo
   const int all = static_cast<int>(d.bins.size());
   ChosenRange best{statistics.lo, statistics.hi};
   double least = INFINITY;
+  const Divergence divergence(d.bins);
   for (int size = all; size * kNarrowest >= all; --size) {
     const int begin = static_cast<int>(std::lround(d.zero * (1 - static_cast<double>(size) / all)));
-    const double value = divergence(d.bins, begin, begin + size, levels);
+    const double value = divergence(begin, begin + size, levels);
     if (value < least) {
       least = value;
       best = {(begin - d.zero) * d.width, (begin + size - d.zero) * d.width};

@@ -56,7 +56,7 @@ struct QuantSpec {
   int input_bits = 8;             ///< of the network's input
   int first_layer_bits = 8;       ///< of the weights of the layers that read the input
   int last_layer_bits = 8;        ///< of the weights of the layer that gives the logits, and of the edge it reads
-  int residual_bits = 0;          ///< of the edges that an add reads; 0: activation_bits
+  int residual_bits = 0;          ///< of the edges that adds, functions and the like read; 0: activation_bits
   std::vector<LayerBits> layers;  ///< later entries win over earlier ones
 };
 
@@ -108,9 +108,9 @@ struct PlannedGraph {
 ///   input          the network's input, and what pools make of it before the first weights, has input_bits; the
 ///                  weights of the layers that read it have first_layer_bits
 ///   layers         weight_bits are those of the layer's weights, activation_bits those of the edge it writes
-///   residual_bits  an edge that an add (or the residual input of a convolution) reads has these bits, but never fewer
-///                  than one of the three rules before gave it
-/// A convolution or linear that reads an edge which is wider only for an add's sake gets a requantize node in front,
+///   residual_bits  an edge that anything reads but weights and matmul (an add, lookup, mul, concat, average pool) has
+///                  these bits, but never fewer than one of the three rules before gave it
+/// A convolution or linear that reads an edge which is wider only for the sake of others gets a requantize node before,
 /// named "<node it reads>.requantize": it reads as many bits as the edge would have without residual_bits.
 /// Throws Error(usage) naming the key of `spec`: for bits outside 2..8, for an entry of `layers` that names no layer
 /// (with the nearest names), or only layers without weights or without codes of their own.

@@ -163,7 +163,7 @@ struct QuantRecipe {
   int activation_bits = 8;
   int weight_bits = 8;
   int input_bits = 8, first_layer_bits = 8, last_layer_bits = 8;
-  int residual_bits = 0;                ///< 0: activation_bits
+  int residual_bits = 0;                ///< of what multiplies nothing; 0: activation_bits
   std::vector<LayerBitsRecipe> layers;  ///< later entries win over earlier ones
   WeightRange weight_codes = WeightRange::symmetric;
   Granularity weight_granularity = Granularity::per_channel;

@@ -247,8 +247,8 @@ void add_training(std::vector<Field>& fields) {
   quant.add("last_layer_bits", &Q::last_layer_bits, range(2, 8),
             "of the weights of the layer that gives the logits, and of the activations it reads");
   quant.add("residual_bits", &Q::residual_bits, range(0, 8),
-            "of activations that an add reads; 0: activation_bits; convolutions that read a wider edge read codes of "
-            "their own");
+            "of activations that adds, functions, products, concats and average pools read; 0: activation_bits; "
+            "convolutions that read a wider edge read codes of their own");
   quant.add(
       "layers", &Q::layers, range(2, 8),
       "bits of single layers: list of {match, weight_bits, activation_bits}; match: names with * and ?; later win");

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/names.h"
+#include "src/net/op_traits.h"
 #include "src/net/zoo.h"
 #include "tests/quant/walks.h"
 
@@ -182,6 +183,32 @@ TEST(BitPlan, BothInputsOfAnAddAreResiduals) {
   }
 }
 
+/// Published W4A4 rounds what convolutions multiply, not what a function, product, concat or pool reads.
+TEST(BitPlan, OnlyWhatIsMultipliedHasFewBits) {
+  QuantSpec spec = w4a4();
+  spec.residual_bits = 8;
+  for (const char* name : {"efficientnet_b0", "mobilenet_v3_large", "squeezenet1_1"}) {
+    const PlannedGraph plan = plan_bits(model(name), spec);
+    long narrow = 0, others = 0;
+    for (const Node& node : plan.graph.nodes) {
+      const bool multiplies = has_weight(node.op);
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        const int bits = plan.bits.activation_bits[node.inputs[i]];
+        if (multiplies && i == 0) {
+          narrow += bits == 4;
+        } else if (node.op != Op::requantize && !passes_codes_on(node.op)) {
+          EXPECT_EQ(bits, 8) << name << ": " << node.name;
+          ++others;
+        }
+      }
+    }
+    const auto weighted = std::count_if(plan.graph.nodes.begin(), plan.graph.nodes.end(),
+                                        [](const Node& node) { return has_weight(node.op); });
+    EXPECT_GE(narrow, weighted - 2) << name;  // but for the first and the last
+    EXPECT_GT(others, 8) << name;
+  }
+}
+
 TEST(BitPlan, OneRequantizeNodeServesAllThatReadTheSame) {
   QuantSpec spec = w4a4();
   spec.residual_bits = 6;
@@ -200,7 +227,7 @@ TEST(BitPlan, OneRequantizeNodeServesAllThatReadTheSame) {
   EXPECT_EQ(bits.at("p"), "-/6");
   EXPECT_EQ(bits.at("a.requantize_"), "-/4");
   EXPECT_EQ(bits.at("p.requantize"), "-/4");
-  EXPECT_EQ(bits.at("a.requantize"), "4/4");
+  EXPECT_EQ(bits.at("a.requantize"), "4/6");  // with the add, for the concat
   EXPECT_EQ(bits.at("fc"), "8/-");
   EXPECT_EQ(plan.graph.nodes.size(), graph.nodes.size() + 2);
 }

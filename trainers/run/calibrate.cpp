@@ -213,7 +213,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
   }
   for_batches(run, "calibrate", run.data.calibration.size(), Split::by_rank,
               [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
-  model.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile,
+  model.calibrate(recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile,
                   [&](std::vector<Observer>& histograms) {
                     if (run.ranks) sum_histograms(*run.ranks, histograms);
                   });

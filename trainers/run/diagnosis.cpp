@@ -106,7 +106,7 @@ std::vector<Fault> faults_of(QuantizedModel& model, const NetworkCosts& costs, c
 }
 
 /// Returns what the recipe has tried.
-std::string tried(const Recipe& recipe) {
+std::string tried(const Recipe& recipe, EdgeScales scales) {
   const CalibrateRecipe& c = recipe.calibrate;
   std::string text = fmt::format("ranges by calibrate.method {}", name_or_auto(kCalibrationMethods, c.method));
   for (const auto& [name, is_tried] :
@@ -114,13 +114,13 @@ std::string tried(const Recipe& recipe) {
         std::pair("rounding", c.rounding != WeightRounding::nearest), std::pair("distill_steps", c.distill_steps > 0)})
     if (is_tried) text += fmt::format(", calibrate.{}", name);
   if (recipe.qat.epochs > 0)
-    text += fmt::format(", QAT of {} with quant.scales {}", counted(recipe.qat.epochs, "epoch"),
-                        name_or_auto(kEdgeScales, recipe.quant.scales));
+    text += fmt::format(", QAT of {} with quant.scales {}{}", counted(recipe.qat.epochs, "epoch"),
+                        recipe.quant.scales ? "" : "auto: ", name_in(kEdgeScales, scales));
   return text;
 }
 
 /// Returns keys with the values that may help, those that are about the named layers first.
-std::vector<std::string> cures(const Run& run, const std::vector<Fault>& faults, double lost) {
+std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vector<Fault>& faults, double lost) {
   const Recipe& recipe = run.recipe;
   const bool trained = recipe.qat.epochs > 0;
   std::vector<std::string> keys;
@@ -132,7 +132,8 @@ std::vector<std::string> cures(const Run& run, const std::vector<Fault>& faults,
         fmt::format("qat.learning_rate: {:g} (a third: training moved the weights, the codes do what they say)",
                     qat_rate(recipe, run.graph).rate / 3));
   if (ranges && recipe.calibrate.method) keys.push_back("calibrate.method: auto");
-  if (ranges && trained && recipe.quant.scales == EdgeScales::fixed) keys.push_back("quant.scales: observed");
+  const bool observable = recipe.quant.scales || edge_scales(run) == EdgeScales::observed;
+  if (ranges && trained && scales == EdgeScales::fixed && observable) keys.push_back("quant.scales: observed");
   if (weights && recipe.quant.weight_granularity == Granularity::per_tensor)
     keys.push_back("quant.weight_granularity: per_channel");
   if (weights && !trained && recipe.quant.weight_calibrator == WeightCalibrator::minmax)
@@ -157,7 +158,7 @@ std::vector<std::string> cures(const Run& run, const std::vector<Fault>& faults,
 
 }  // namespace
 
-std::string diagnose(const Run& run, QuantizedModel& model) try {
+std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales) try {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const std::vector<at::Tensor> x = validation_pictures(run, kDiagnosed);
@@ -172,8 +173,8 @@ std::string diagnose(const Run& run, QuantizedModel& model) try {
   for (const Fault& fault : faults)
     layers += fmt::format("{}'{}' {}{}", layers.empty() ? "" : ", ", fault.layer, percent(fault.lost), fault.why());
   return fmt::format("what int8 loses: of the outputs {} by all {}, alone {}. Tried: {}. May help: {}", percent(lost),
-                     counted(static_cast<long>(costs.layers.size()), "layer"), layers, tried(run.recipe),
-                     fmt::join(cures(run, faults, lost), "; "));
+                     counted(static_cast<long>(costs.layers.size()), "layer"), layers, tried(run.recipe, scales),
+                     fmt::join(cures(run, scales, faults, lost), "; "));
 } catch (const std::exception& error) {
   return fmt::format("what int8 loses was not found out: {}", error.what());
 }

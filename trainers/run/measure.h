@@ -50,8 +50,8 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 /// Returns why a quantized network answers worse than its float network (diagnosis.cpp): in a sentence or two which
 /// layers lose most of the outputs, each quantized alone, and what is wrong with their ranges or weights; what the
 /// recipe has tried; and which of its keys, with what values, may help. Measured on a few validation images, without
-/// labels, in seconds. model: calibrated, or trained with qat.epochs.
+/// labels, in seconds. model: calibrated, or trained with qat.epochs; scales: what train_qat() returned.
 /// What fails, and Ctrl-C, is said in the place of all that: it must not cost what was measured before.
-std::string diagnose(const Run& run, QuantizedModel& model);
+std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales = EdgeScales::fixed);
 
 }  // namespace octet

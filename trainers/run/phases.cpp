@@ -247,12 +247,12 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   return weights;
 }
 
-void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
-               std::optional<double> lost) {
+EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
+                     std::optional<double> lost) {
   const QatRate rate = qat_rate(run.recipe, run.graph);
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = rate.rate;
-  if (recipe.epochs == 0) return;
+  if (recipe.epochs == 0) return EdgeScales::fixed;
   if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
   if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
   say_what_it_costs(run, "qat", recipe.precision);
@@ -266,7 +266,9 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
   }
   const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw
   if (own_statistics && !run.recipe.quant.scales && learn(edge_scales(run))) start_learned_ranges(run, model);
-  phase.freeze_observers = observes(run, model, lost) ? recipe.freeze_observers : 0;
+  EdgeScales scales = edge_scales(run);
+  if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
+  phase.freeze_observers = scales == EdgeScales::observed ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)
     phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
@@ -281,6 +283,7 @@ void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::fu
     finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing), &model);
   };
   train_phase(phase, run.data);
+  return scales;
 }
 
 }  // namespace octet

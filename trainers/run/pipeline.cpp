@@ -42,13 +42,14 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 }
 
 /// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
-/// weights and ranges. ranges: gets what calibrate() returns.
+/// weights and ranges. ranges: gets what calibrate() returns; scales: what
+/// train_qat() returns.
 std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
-                                      CalibratedRanges& ranges) {
+                                      CalibratedRanges& ranges, EdgeScales& scales) {
   train_float(run, weights, resume);
   ranges = calibrate(model, run);
   std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
-  train_qat(run, model, resume, interrupted, ranges.lost);
+  scales = train_qat(run, model, resume, interrupted, ranges.lost);
   if (run.writes()) save_quantized(model, run.directory.quantized());
   if (run.recipe.qat.float_control) train_float_control(run, resume);
   if (run.ranks) run.ranks->meet();  // all ranks measure what the first one wrote
@@ -60,13 +61,14 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
                                        const EngineNames& engines, bool resume) try {
   show_running(run, "training has begun");
   CalibratedRanges ranges;
-  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges);
+  EdgeScales scales = EdgeScales::fixed;
+  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges, scales);
   Report report = measure_and_report(run, model, *ptq, engines);
   if (!ranges.chosen.empty()) report.notes.push_back(ranges.chosen);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
   if (const Paired lost = headline(report).lost; lost.told_apart() && lost.points > 0)
-    report.notes.push_back(diagnose(run, model));
+    report.notes.push_back(diagnose(run, model, scales));
   return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());

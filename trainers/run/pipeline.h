@@ -16,9 +16,9 @@ namespace octet {
 void train_float(const Run& run, Weights& weights, bool resume);
 
 /// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
-/// each step. lost: CalibratedRanges::lost.
-void train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted,
-               std::optional<double> lost = std::nullopt);
+/// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.
+EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume,
+                     const std::function<bool()>& stop = interrupted, std::optional<double> lost = std::nullopt);
 
 /// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
 /// graph but without fake quantization. Writes float_control.safetensors and returns its weights.
