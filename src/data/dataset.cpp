@@ -11,6 +11,7 @@
 #include "src/base/random.h"
 #include "src/data/box_folder.h"
 #include "src/data/image_folder.h"
+#include "src/data/mask_folder.h"
 #include "src/data/memory_dataset.h"
 #include "src/data/synthetic.h"
 
@@ -33,9 +34,11 @@ const std::vector<BoxLabel>& Dataset::boxes(size_t index) const {
 
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   const std::string& format = spec.format;
+  if (spec.labels == Labels::pixels && format == "image_folder") return std::make_unique<MaskFolder>(spec);
   if (spec.labels == Labels::pixels && format != "synthetic") {
-    throw usage_error(
-        fmt::format("data.labels: pixels, but {} has a class for each picture; masks come with synthetic", format));
+    throw usage_error(fmt::format(
+        "data.labels: pixels, but {} has a class for each picture; masks come with image_folder and synthetic",
+        format));
   }
   if ((spec.labels == Labels::boxes) != (format == "coco"))
     throw usage_error(fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, and with it alone",

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/data/labels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "src/base/error.h"
 #include "src/data/place.h"
 
 namespace octet {
@@ -13,8 +16,10 @@ class ImageLabels : public LabelWriter {
  public:
   explicit ImageLabels(const Dataset& dataset) : dataset_(dataset) {}
   std::vector<int64_t> shape() const override { return {}; }
-  void write_training(size_t index, const PictureSize&, Random, int64_t* out) const override { write(index, out); }
-  void write(size_t index, int64_t* out) const override { *out = dataset_.label(index); }
+  void write_training(size_t index, const PictureSize& image, Random, int64_t* out) const override {
+    write(index, image, out);
+  }
+  void write(size_t index, const PictureSize&, int64_t* out) const override { *out = dataset_.label(index); }
 
  private:
   const Dataset& dataset_;
@@ -26,19 +31,26 @@ class PixelLabels : public LabelWriter {
       : dataset_(dataset), transform_(mask_transform(transform)) {}
   std::vector<int64_t> shape() const override { return {transform_.height, transform_.width}; }
 
-  void write_training(size_t index, const PictureSize&, Random random, int64_t* out) const override {
+  void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
-    training_pixels(dataset_.mask(index), transform_, random, classes.data());
+    training_pixels(mask_of(index, image), transform_, random, classes.data());
     copy(classes, out);
   }
 
-  void write(size_t index, int64_t* out) const override {
+  void write(size_t index, const PictureSize& image, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
-    evaluation_pixels(dataset_.mask(index), transform_, classes.data());
+    evaluation_pixels(mask_of(index, image), transform_, classes.data());
     copy(classes, out);
   }
 
  private:
+  Image mask_of(size_t index, const PictureSize& image) const {
+    Image mask = dataset_.mask(index);
+    if (PictureSize{mask.height, mask.width} == image) return mask;
+    throw data_error(fmt::format("{}: {}x{} pixels, its mask has {}x{}: the mask is of another image",
+                                 dataset_.describe(index), image.width, image.height, mask.width, mask.height));
+  }
+
   static void copy(const std::vector<uint8_t>& classes, int64_t* out) {
     for (const uint8_t c : classes) *out++ = c == kUnlabelled ? kNoLabel : c;
   }
@@ -75,7 +87,7 @@ class BoxLabels : public LabelWriter {
     }
   }
 
-  void write(size_t, int64_t*) const override {}
+  void write(size_t, const PictureSize&, int64_t*) const override {}
 
  private:
   const Dataset& dataset_;

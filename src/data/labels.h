@@ -31,12 +31,11 @@ class LabelWriter {
   /// the same random numbers.
   virtual void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const = 0;
   /// Writes the labels as evaluation_pixels() moves pixels. Boxes are not written: they are scored in their image.
-  virtual void write(size_t index, int64_t* out) const = 0;
+  virtual void write(size_t index, const PictureSize& image, int64_t* out) const = 0;
   size_t count() const;  ///< how many integers an image has
 };
 
-/// Returns the writer for a data set whose images go through `transform`. Throws Error(usage) for a transform that
-/// labels cannot go through. The data set must outlive it.
+/// Returns the writer for a data set whose images go through `transform`. The data set must outlive it.
 std::unique_ptr<LabelWriter> label_writer(const Dataset& dataset, const Transform& transform);
 
 }  // namespace octet

@@ -113,7 +113,7 @@ struct Loader::State {
           labels->write_training(index, {image.height, image.width}, random, labels_out);
         } else {
           evaluation_pixels(image, transform, out);
-          labels->write(index, labels_out);
+          labels->write(index, {image.height, image.width}, labels_out);
         }
       } catch (const Error& error) {
         const std::string name = dataset.describe(index), what = error.what();

@@ -141,10 +141,10 @@ void change_colours(Image& image, const Placed& placed) {
 void place(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
   const Rectangle& part = placed.part;
   const size_t row = static_cast<size_t>(t.width) * t.channels;
-  std::memset(out, kLetterboxGrey, t.height * row);
-  Image resized = resize(view(image), part.height, part.width);
+  std::memset(out, t.classes ? kUnlabelled : kLetterboxGrey, t.height * row);
+  Image resized = resize(view(image), part.height, part.width, t);
   if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
-  change_colours(resized, placed);
+  if (!t.classes) change_colours(resized, placed);
   const int left = std::max(part.left, 0), right = std::min(part.left + part.width, t.width);
   if (left >= right) return;
   const size_t bytes = static_cast<size_t>(right - left) * t.channels;

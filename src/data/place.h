@@ -35,7 +35,7 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& transf
 void change_colours(Image& image, const Placed& placed);
 
 /// Writes the image, resized to placed.part, to out, [height, width, channels] of the transform; the rest is
-/// kLetterboxGrey.
+/// kLetterboxGrey, of a mask kUnlabelled.
 void place(const Image& image, const Transform& transform, const Placed& placed, uint8_t* out);
 
 }  // namespace octet

@@ -37,9 +37,9 @@ PictureSize resized_size(const PictureSize& image, int shorter) {
   return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
 }
 
-Image resize_shorter(const Image& image, int shorter) {
-  const PictureSize size = resized_size({image.height, image.width}, shorter);
-  return resize(view(image), size.height, size.width);
+Image resize_shorter(const Image& image, const Transform& t) {
+  const PictureSize size = resized_size({image.height, image.width}, t.resize);
+  return resize(view(image), size.height, size.width, t);
 }
 
 /// Copies the height x width pixels that start at (top, left) of the image; beyond the image they are t.outside.
@@ -93,7 +93,7 @@ void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
 void augment(const Image& image, const Transform& t, Random& random, uint8_t* out) {
   const Augmentation drawn = draw_augmentation(size_of(image), t, random);
   if (t.random_resized_crop) {
-    const Image part = resize(view(image, drawn.part), t.height, t.width);
+    const Image part = resize(view(image, drawn.part), t.height, t.width, t);
     std::copy(part.pixels.begin(), part.pixels.end(), out);
   } else {
     copy_crop(image, drawn.part.top, drawn.part.left, t, out);
@@ -151,7 +151,7 @@ void check_size(const PictureSize& picture, const Transform& t, bool training) {
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   check_channels(image, t);
   if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
-    centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
+    centre_crop(t.resize > 0 ? resize_shorter(image, t) : image, t, out);
   } else {
     place(image, t, {.part = fitted(size_of(image), t)}, out);
   }
@@ -192,7 +192,7 @@ void training_pixels(const Image& image, const Transform& t, Random& random, uin
   if (!crops(t)) {
     place(image, t, draw_placed(size_of(image), t, random), out);
   } else if (t.resize > 0 && !t.random_resized_crop) {
-    augment(resize_shorter(image, t.resize), t, random, out);
+    augment(resize_shorter(image, t), t, random, out);
   } else {
     augment(image, t, random, out);
   }
@@ -200,14 +200,8 @@ void training_pixels(const Image& image, const Transform& t, Random& random, uin
 }
 
 Transform mask_transform(const Transform& transform) {
-  if (transform.resize > 0 || transform.random_resized_crop) {
-    throw usage_error(
-        "data.resize and data.random_resized_crop mix neighbouring pixels, and a class for each pixel (data.labels: "
-        "pixels) has no mean; leave them out");
-  }
-  if (!crops(transform))
-    throw usage_error("data.fit: a class for each pixel (data.labels: pixels) needs crop, which mixes none");
   Transform mask = transform;
+  mask.classes = true;
   mask.channels = 1;
   mask.order = ChannelOrder::rgb;
   mask.fill = {kUnlabelled};

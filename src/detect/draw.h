@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A picture of what a detector found, for people.
+// Pictures of what a detector or a network of segmentation found, for people.
 #pragma once
 
 #include <array>
@@ -11,12 +11,19 @@
 
 #include "src/data/boxes.h"
 #include "src/data/dataset.h"
+#include "src/data/transform.h"
 
 namespace octet {
 
 /// Returns the image, in colour, with a frame around each box and the class and score above it; a class has one colour.
 /// class_names: by class; without one it is called by its number. Lines and letters grow with the image.
 Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names);
+
+/// Returns the image, in colour, half under the colours of its pixels' classes, whose names stand in its upper left
+/// corner in the order of their shares. mask: one channel of classes in the network's input, where `placement` puts the
+/// image; what lies outside the input stays as it is.
+Image draw_classes(const Image& image, const Image& mask, const Placement& placement,
+                   std::span<const std::string> class_names);
 
 /// The letters on such a picture: 5 x 7 pixels each.
 inline constexpr int kLetterWidth = 5, kLetterHeight = 7;

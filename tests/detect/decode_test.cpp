@@ -207,5 +207,28 @@ TEST(DrawBoxes, FramesAndNamesAreInTheClasssColour) {
   EXPECT_NE(letter('b'), letter('A'));
 }
 
+/// An image of 200 x 100 pixels in the corner of an input of 60 x 40, at half its size: the input's lower half is
+/// empty, and the image's columns from 120 on lie outside it.
+TEST(DrawClasses, ColoursThePixelsThatTheMaskIsOf) {
+  const Image grey{100, 200, 1, std::vector<uint8_t>(100 * 200, 100)};
+  Image mask{80, 60, 1, std::vector<uint8_t>(80 * 60, 0)};
+  for (int y = 0; y < 80; ++y)
+    for (int x = 20; x < 60; ++x) mask.pixels[static_cast<size_t>(y) * 60 + x] = y < 45 ? 1 : 5;
+  const Image drawn =
+      draw_classes(grey, mask, {.scale_y = 0.5, .scale_x = 0.5}, std::vector<std::string>{"sky", "road"});
+  ASSERT_EQ(drawn.channels, 3);
+  const auto pixel = [&](int x, int y) {
+    const uint8_t* p = &drawn.pixels[static_cast<size_t>(y * 200 + x) * 3];
+    return std::array<uint8_t, 3>{p[0], p[1], p[2]};
+  };
+  EXPECT_EQ(pixel(0, 99), pixel(39, 50));
+  EXPECT_NE(pixel(39, 50), pixel(40, 50));
+  EXPECT_EQ(pixel(40, 89), pixel(119, 89));
+  EXPECT_NE(pixel(40, 89), pixel(40, 90));
+  EXPECT_EQ(pixel(120, 50), (std::array<uint8_t, 3>{100, 100, 100}));
+  EXPECT_EQ(pixel(0, 0)[0], 2 * pixel(119, 50)[0] - 100)
+      << "most pixels are road: its name is the first, on its colour";
+}
+
 }  // namespace
 }  // namespace octet
