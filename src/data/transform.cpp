@@ -102,11 +102,6 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
   if (t.cutout > 0) cut_out(t, drawn, out);
 }
 
-void exchange_red_and_blue(const Transform& t, uint8_t* out) {
-  const size_t bytes = t.height * row_bytes(t);
-  for (size_t i = 0; i < bytes; i += 3) std::swap(out[i], out[i + 2]);
-}
-
 bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
 
 }  // namespace
@@ -153,9 +148,9 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
     centre_crop(t.resize > 0 ? resize_shorter(image, t) : image, t, out);
   } else {
-    place(image, t, {.part = fitted(size_of(image), t)}, out);
+    place(image, t, {.part = fitted(size_of(image), t), .visible = {0, 0, t.height, t.width}}, out);
   }
-  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 Placement placement(const PictureSize& image, const Transform& t) {
@@ -196,7 +191,7 @@ void training_pixels(const Image& image, const Transform& t, Random& random, uin
   } else {
     augment(image, t, random, out);
   }
-  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 Transform mask_transform(const Transform& transform) {

@@ -64,6 +64,7 @@ struct Transform {
   double scale = 0;           ///< placed images: 1 - scale .. 1 + scale times as large as they fit
   double translate = 0;       ///< placed images: moved by up to this share of the input's height and width
   bool hsv = false;           ///< placed images: hue, saturation and value change
+  double mosaic = 0;          ///< placed images: the share that are mosaics of four
   // In both:
   ChannelOrder order = ChannelOrder::rgb;
   bool classes = false;  ///< pixels are classes, see mask_transform()

@@ -18,7 +18,6 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/data/decoders.h"
 #include "src/detect/decode.h"
 #include "src/eval/metrics.h"
 
@@ -130,7 +129,8 @@ class BoxScorer : public Scorer {
         finite_ = finite_ && std::isfinite(value);
     for (int i = 0; i < batch.size; ++i) {
       const size_t index = batch.indices[static_cast<size_t>(i)];
-      images_.push_back({dataset_.boxes(index), decode_boxes(decoder_, outputs, i, size_of(index), options_)});
+      images_.push_back({dataset_.boxes(index),
+                         decode_boxes(decoder_, outputs, i, batch.sizes.at(static_cast<size_t>(i)), options_)});
       predictions_.push_back(number_of(images_.back().detections));
     }
   }
@@ -152,13 +152,6 @@ class BoxScorer : public Scorer {
   }
 
  private:
-  /// The size of an image as read() gives it.
-  PictureSize size_of(size_t index) const {
-    const PictureHeader header = *dataset_.header(index);
-    const PictureSize stored{header.height, header.width};
-    return dataset_.orientation() == Orientation::exif ? upright(stored, header.orientation) : stored;
-  }
-
   /// Returns a number that tells lists of boxes apart.
   static int number_of(const std::vector<Detection>& detections) {
     std::string bytes;

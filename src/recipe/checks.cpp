@@ -111,6 +111,9 @@ struct DataChecks : Checks {
     only_placed("data.scale", d.scale > 0);
     only_placed("data.translate", d.translate > 0);
     only_placed("data.hsv", d.hsv);
+    only_placed("data.mosaic", d.mosaic > 0);
+    require(d.mosaic == 0 || d.labels != Labels::image, "data.mosaic",
+            "a mosaic of images has no class (data.labels: image); leave it out");
   }
 
   /// Checks that the data set has the labels that are asked for.

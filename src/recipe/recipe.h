@@ -89,6 +89,8 @@ struct DataRecipe {
   double crop_area_min = 0.08;
   double scale = 0, translate = 0;                            ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
+  double mosaic = 0;                                          ///< likewise, the share of mosaics
+  int mosaic_off = 15;                                        ///< the last epochs of a phase, without mosaics
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   bool operator==(const DataRecipe&) const = default;
 };

@@ -90,6 +90,7 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.scale = recipe.scale;
   transform.translate = recipe.translate;
   transform.hsv = recipe.hsv;
+  transform.mosaic = recipe.mosaic;
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }
@@ -140,6 +141,7 @@ RunData open_run_data(const Recipe& recipe) {
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());
   data.workers = from.workers;
+  data.mosaic_off = from.mosaic_off;
   const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {
     for (const std::string& note : dataset->notes()) data.notes.push_back(fmt::format("{}: {}", key, note));
   };

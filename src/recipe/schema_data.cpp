@@ -64,6 +64,11 @@ void add_data(std::vector<Field>& fields) {
         "training, fit letterbox and the like: images 1 - scale to 1 + scale times as large as they fit");
   s.add("translate", &D::translate, from_below(0, 1), "training, likewise: moved by up to this share of the input");
   s.add("hsv", &D::hsv, {}, "training, likewise: hue, saturation and value change, as YOLOX changes them");
+  s.add(
+      "mosaic", &D::mosaic, range(0, 1),
+      "training, likewise, with labels boxes or pixels: share of the images that are mosaics of four, scaled and moved "
+      "as said");
+  s.add("mosaic_off", &D::mosaic_off, at_least(0), "mosaic: the last so many epochs of each phase have none");
   s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
   s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
   s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");

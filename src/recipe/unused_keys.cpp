@@ -71,6 +71,7 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  std::string(name_in(kLabels, data.labels)),
                  "pixels, of image_folder"});
   all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
+  all.push_back({"data.mosaic_off", data.mosaic > 0, {"data.mosaic"}, "0", "more than 0"});
   add_optimizer(all, recipe.train, "train");
   add_optimizer(all, recipe.qat, "qat");
   add_calibrate(all, recipe.calibrate);

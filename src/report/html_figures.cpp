@@ -224,6 +224,43 @@ std::string layers_section(const Report& report) {
   return html + "</div></section>\n";
 }
 
+std::string classes_section(const Report& report) {
+  const Row* row = int8_row(report);
+  if (!row || row->evaluation.boxes.empty()) return "";
+  const Evaluation& before = report.rows.front().evaluation;
+  const auto count = static_cast<int>(before.task.classes());
+  const AveragePrecision floats = average_precision(before.boxes, count);
+  const AveragePrecision codes = average_precision(row->evaluation.boxes, count);
+  constexpr size_t kMostCurves = 20;
+  const std::string& int8 = row->evaluation.name;
+  TextTable table({{"class", Align::left}, {"boxes"}, {"AP float"}, {"AP " + int8}, {"AP50 float"}, {"AP50 " + int8}});
+  std::string charts;
+  std::vector<double> recalls;
+  for (int r = 0; r <= 100; ++r) recalls.push_back(r);
+  for (size_t c = 0; c < floats.of_class.size(); ++c) {
+    const AveragePrecision::OfClass &a = floats.of_class[c], &b = codes.of_class[c];
+    if (a.labels == 0) continue;
+    const std::string name = class_label(report, c);
+    table.add_row({name, with_thousands(a.labels), percent(a.ap), percent(b.ap), percent(a.ap50), percent(b.ap50)});
+    if (c >= kMostCurves) continue;
+    const auto line = [&](const std::string& network, const char* hue, bool dashed, const auto& precision) {
+      Line drawn{network, hue, dashed, recalls, {}};
+      for (const double share : precision) drawn.y.push_back(100 * share);
+      return drawn;
+    };
+    charts += figure(svg_lines({.title = "Precision by recall: " + name,
+                                .x_label = "recall, %",
+                                .y_label = "precision, %",
+                                .lines = {line(before.name, colour::kGrey, true, a.precision50),
+                                          line(int8, colour::kBlue, false, b.precision50)}}),
+                     html_escape(name));
+  }
+  return "<section id=\"classes\"><h2>Classes</h2>\n" + html_table(table) +
+         "<p class=\"note\">Precision by recall with boxes that overlap by half, the best at that recall or a higher "
+         "one.</p>\n<div class=\"figures\">\n" +
+         charts + "</div></section>\n";
+}
+
 std::string confusion_section(const Report& report) {
   const Row* row = int8_row(report);
   if (!row || row->evaluation.confusion.empty()) return "";

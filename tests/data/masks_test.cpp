@@ -140,8 +140,8 @@ class Fields : public Telling {
 
 TEST(Masks, AreResizedAsTheirImagesAre) {
   const Fields dataset;
-  Transform crop, part, placed;
-  for (Transform* t : {&crop, &part, &placed}) {
+  Transform crop, part, placed, mosaic;
+  for (Transform* t : {&crop, &part, &placed, &mosaic}) {
     t->channels = 1;
     t->height = 64;
     t->width = 52;
@@ -152,7 +152,9 @@ TEST(Masks, AreResizedAsTheirImagesAre) {
   placed.fit = Fit::letterbox;
   placed.scale = 0.5;
   placed.translate = 0.2;
-  for (const Transform& t : {crop, part, placed})
+  mosaic.fit = Fit::stretch;
+  mosaic.mosaic = 1;
+  for (const Transform& t : {crop, part, placed, mosaic})
     for (const bool train : {true, false}) {
       if (!train && t.random_resized_crop) continue;  // an image of 45 rows is too small then
       std::set<int64_t> seen;
@@ -171,7 +173,7 @@ TEST(Masks, AreResizedAsTheirImagesAre) {
       }
       EXPECT_EQ(seen, (std::set<int64_t>{kNoLabel, 0, 1, 2, 3, 4}));
       EXPECT_GT(same, 0.85 * static_cast<double>(all - grey));
-      EXPECT_EQ(grey > 0, t.fit == Fit::letterbox);
+      EXPECT_EQ(grey > 0, t.fit == Fit::letterbox || (train && t.mosaic > 0));
     }
 }
 

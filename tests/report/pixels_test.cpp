@@ -49,6 +49,15 @@ TEST(BoxesReport, ShowsApAndNoPictureCount) {
   const std::string sentence = accuracy_sentences(headline(report)).front();
   EXPECT_TRUE(sentence.starts_with("float 90.00 % -> cpu 60.00 %: ")) << sentence;
   EXPECT_EQ(sentence.find("right"), std::string::npos) << sentence;
+  EXPECT_EQ(occurrences(html, "<img "), 3);  // the labels, float, int8
+  EXPECT_NE(html.find("test[&lt;7&gt;]"), std::string::npos);
+  EXPECT_NE(html.find("float, AP 100.0 %"), std::string::npos);
+  EXPECT_NE(html.find("cpu, AP 25.0 %"), std::string::npos);
+  const std::string classes = html.substr(html.find("<section id=\"classes\""));
+  EXPECT_NE(classes.find("&lt;cell&gt;"), std::string::npos);
+  EXPECT_NE(classes.find("Precision by recall: &lt;cell&gt;"), std::string::npos);
+  EXPECT_NE(classes.find("66.34 %"), std::string::npos) << "67 of 101 recalls are reached by int8";
+  EXPECT_EQ(report_html(testing::full_report(10)).find("<section id=\"classes\""), std::string::npos);
   EXPECT_NEAR(headline(report).lost.points, 100.0 * 34 / 101, 1e-9);  // of recalls 0, 0.01 .. 1 those above 2/3
 }
 
