@@ -40,10 +40,11 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
         "data.labels: pixels, but {} has a class for each picture; masks come with image_folder and synthetic",
         format));
   }
-  if ((spec.labels == Labels::boxes) != (format == "coco"))
-    throw usage_error(fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, and with it alone",
-                                  name_in(kLabels, spec.labels), format));
-  if (format == "coco") return std::make_unique<BoxFolder>(spec);
+  if ((spec.labels == Labels::boxes) != has_boxes(format))
+    throw usage_error(
+        fmt::format("data.labels: {}, but data.format is {}: boxes come with coco and yolo, and with them alone",
+                    name_in(kLabels, spec.labels), format));
+  if (has_boxes(format)) return std::make_unique<BoxFolder>(spec);
   if (format == "image_folder") return std::make_unique<ImageFolder>(spec);
   if (spec.split != "train" && spec.split != "test") {
     throw usage_error(fmt::format("data: split '{}' of {}; allowed: train, test", spec.split, format));

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <filesystem>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "src/base/error.h"
@@ -42,7 +43,8 @@ struct Line {
 
 Line parse_line(std::string text) {
   const std::string whole = text;
-  std::replace(text.begin(), text.end(), ',', ' ');
+  for (char& c : text)
+    if (c == ',') c = ' ';
   std::istringstream words(text);
   std::vector<std::string> all;
   for (std::string word; words >> word;) all.push_back(word);

@@ -38,14 +38,15 @@ Hsv hsv_of(const uint8_t* rgb) {
   return {hue, 255 * range / value, value};
 }
 
+/// hue: -6 .. 12.
 void write_rgb(const Hsv& pixel, uint8_t* rgb) {
-  const float range = pixel.value * pixel.saturation / 255;
-  for (int c = 0; c < 3; ++c) {  // red is highest around hue 0, green around 2, blue around 4
-    float from = std::fmod(pixel.hue + static_cast<float>(4 * c), 6.0f);
-    if (from < 0) from += 6;
-    const float share = std::clamp(std::abs(from - 3) - 1, 0.0f, 1.0f);
-    rgb[c] = static_cast<uint8_t>(std::lround(pixel.value - range + range * share));
-  }
+  const float range = pixel.value * pixel.saturation / 255, hue = pixel.hue + (pixel.hue < 0 ? 6 : 0);
+  const int sixth = static_cast<int>(hue);
+  const float along = hue - static_cast<float>(sixth);
+  const float values[] = {pixel.value, pixel.value - range * (1 - along), pixel.value - range * along,
+                          pixel.value - range};  // highest, rising, falling, lowest
+  constexpr int kOfSixth[6][3] = {{0, 1, 3}, {2, 0, 3}, {3, 0, 1}, {3, 2, 0}, {1, 3, 0}, {0, 3, 2}};
+  for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(values[kOfSixth[sixth % 6][c]] + 0.5f);
 }
 
 template <class Pixel>

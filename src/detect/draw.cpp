@@ -105,21 +105,16 @@ Image draw_boxes(const Image& image, std::span<const Detection> detections, std:
   return result;
 }
 
-Image draw_classes(const Image& image, const Image& mask, const Placement& placement,
-                   std::span<const std::string> class_names) {
+Image draw_classes(const Image& image, const Image& mask, std::span<const std::string> class_names) {
   Image result = in_colour(image);
   std::map<int, long> pixels;  // by class
-  for (int y = 0; y < result.height; ++y)
-    for (int x = 0; x < result.width; ++x) {
-      const int row = static_cast<int>(std::floor(placement.top + placement.scale_y * (y + 0.5)));
-      const int column = static_cast<int>(std::floor(placement.left + placement.scale_x * (x + 0.5)));
-      if (row < 0 || row >= mask.height || column < 0 || column >= mask.width) continue;
-      const int class_index = mask.pixels[static_cast<size_t>(row) * mask.width + column];
-      ++pixels[class_index];
-      const Colour colour = colour_of(class_index);
-      uint8_t* pixel = &result.pixels[(static_cast<size_t>(y) * result.width + x) * 3];
-      for (int c = 0; c < 3; ++c) pixel[c] = static_cast<uint8_t>((pixel[c] + colour[static_cast<size_t>(c)] + 1) / 2);
-    }
+  for (size_t i = 0; i < mask.pixels.size(); ++i) {
+    if (mask.pixels[i] == kUnlabelled) continue;
+    ++pixels[mask.pixels[i]];
+    const Colour colour = colour_of(mask.pixels[i]);
+    uint8_t* pixel = &result.pixels[3 * i];
+    for (size_t c = 0; c < colour.size(); ++c) pixel[c] = static_cast<uint8_t>((pixel[c] + colour[c] + 1) / 2);
+  }
   std::vector<std::pair<long, int>> order;
   for (const auto& [class_index, count] : pixels) order.emplace_back(-count, class_index);
   std::sort(order.begin(), order.end());

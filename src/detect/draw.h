@@ -11,7 +11,6 @@
 
 #include "src/data/boxes.h"
 #include "src/data/dataset.h"
-#include "src/data/transform.h"
 
 namespace octet {
 
@@ -20,10 +19,8 @@ namespace octet {
 Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names);
 
 /// Returns the image, in colour, half under the colours of its pixels' classes, whose names stand in its upper left
-/// corner in the order of their shares. mask: one channel of classes in the network's input, where `placement` puts the
-/// image; what lies outside the input stays as it is.
-Image draw_classes(const Image& image, const Image& mask, const Placement& placement,
-                   std::span<const std::string> class_names);
+/// corner in the order of their shares. mask: the class of each pixel; what is kUnlabelled stays as it is.
+Image draw_classes(const Image& image, const Image& mask, std::span<const std::string> class_names);
 
 /// The letters on such a picture: 5 x 7 pixels each.
 inline constexpr int kLetterWidth = 5, kLetterHeight = 7;

@@ -39,6 +39,7 @@ const Format& find_format(std::string_view name) {
       {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
       {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
       {"coco", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
+      {"yolo", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
   };
   const auto found = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.name == name; });
@@ -47,7 +48,7 @@ const Format& find_format(std::string_view name) {
 }
 
 /// Whether splits have names of the user's choice.
-bool is_folder(const DataRecipe& data) { return data.format == "image_folder" || data.format == "coco"; }
+bool is_folder(const DataRecipe& data) { return data.format == "image_folder" || has_boxes(data.format); }
 
 struct DataChecks : Checks {
   void run() const {
@@ -59,9 +60,9 @@ struct DataChecks : Checks {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
-    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder and coco");
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco and yolo");
     require(d.class_names.empty() || (folder && d.classes.empty()), "data.class_names",
-            "only for data.format image_folder and coco, without data.classes");
+            "only for data.format image_folder, coco and yolo, without data.classes");
     check_splits(folder);
     check_labels(synthetic);
     check_fit();
@@ -71,10 +72,10 @@ struct DataChecks : Checks {
     };
     per_channel(d.mean, "data.mean");
     per_channel(d.std, "data.std");
-    const int shorter = std::min(d.image_size, d.image_width), longer = std::max(d.image_size, d.image_width);
+    const int shorter = std::min(d.image_size, d.width()), longer = std::max(d.image_size, d.width());
     require(d.image_size >= 8, "data.image_size", fmt::format("{}; allowed: 8 .. 2048", d.image_size));
-    require(d.image_width >= 8, "data.image_width", fmt::format("{}; allowed: 0, 8 .. 2048", d.image_width));
-    require(folder || d.image_width == d.image_size, "data.image_width",
+    require(d.width() >= 8, "data.image_width", fmt::format("{}; allowed: 0, 8 .. 2048", d.image_width));
+    require(folder || d.width() == d.image_size, "data.image_width",
             fmt::format("{}, but data.format {} has square images; leave it out", d.image_width, d.format));
     require(d.resize == 0 || d.resize >= longer, "data.resize",
             fmt::format("{} is below data.image_size {}", d.resize, longer));
@@ -119,8 +120,8 @@ struct DataChecks : Checks {
   /// Checks that the data set has the labels that are asked for.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
-    require((d.labels == Labels::boxes) == (d.format == "coco"), "data.labels",
-            fmt::format("{}, but data.format is {}: boxes come with coco, and with it alone",
+    require((d.labels == Labels::boxes) == has_boxes(d.format), "data.labels",
+            fmt::format("{}, but data.format is {}: boxes come with coco and yolo, and with them alone",
                         name_in(kLabels, d.labels), d.format));
     if (d.labels != Labels::pixels) return;
     require(synthetic || d.format == "image_folder", "data.labels",
@@ -181,11 +182,10 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
   if (is_folder(data) && places.count("data.orientation") == 0) data.orientation = Orientation::exif;
-  if (data.format == "coco" && places.count("data.labels") == 0) data.labels = Labels::boxes;
-  if (data.format == "coco" && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
+  if (has_boxes(data.format) && places.count("data.labels") == 0) data.labels = Labels::boxes;
+  if (has_boxes(data.format) && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
   if (data.channels == 0) data.channels = format.channels;
   if (data.image_size == 0) data.image_size = format.image_size;
-  if (data.image_width == 0) data.image_width = data.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {
     if (!values.empty()) return;
     values.assign(usual.begin(), usual.begin() + std::min<size_t>(usual.size(), data.channels));

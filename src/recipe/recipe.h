@@ -70,7 +70,7 @@ struct DataRecipe {
       0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
   int channels = 0;     ///< read_recipe() replaces 0 by the format's
   int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's
-  int image_width = 0;  ///< its width, if another than the height; read_recipe() replaces 0 by image_size
+  int image_width = 0;  ///< its width, if another than the height
   Fit fit = Fit::crop;  ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
   ChannelOrder channel_order = ChannelOrder::rgb;
   /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for
@@ -92,6 +92,7 @@ struct DataRecipe {
   double mosaic = 0;                                          ///< likewise, the share of mosaics
   int mosaic_off = 15;                                        ///< the last epochs of a phase, without mosaics
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
+  int width() const { return image_width > 0 ? image_width : image_size; }  ///< of the network's input
   bool operator==(const DataRecipe&) const = default;
 };
 

@@ -35,19 +35,21 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                                           const std::vector<std::string>& classes = {}) try {
   const DataRecipe& from = recipe.data;
   const bool elsewhere = key == kTest && !from.test_path.empty();
-  std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
-                                                         .path = elsewhere ? from.test_path : from.path,
-                                                         .split = split,
-                                                         .classes = from.classes,
-                                                         .class_names = classes.empty() ? from.class_names : classes,
-                                                         .channels = from.channels,
-                                                         .orientation = from.orientation,
-                                                         .image_size = from.image_size,
-                                                         .synthetic_size = from.synthetic_size,
-                                                         .synthetic_classes = from.synthetic_classes,
-                                                         .labels = from.labels,
-                                                         .ignore_index = from.ignore_index,
-                                                         .seed = recipe.seed});
+  DatasetSpec spec = {.format = from.format,
+                      .path = elsewhere ? from.test_path : from.path,
+                      .split = split,
+                      .classes = from.classes,
+                      .class_names = classes.empty() ? from.class_names : classes,
+                      .channels = from.channels,
+                      .orientation = from.orientation,
+                      .image_size = from.image_size,
+                      .synthetic_size = from.synthetic_size,
+                      .synthetic_classes = from.synthetic_classes,
+                      .labels = from.labels,
+                      .ignore_index = from.ignore_index,
+                      .seed = recipe.seed};
+  if (from.format == "yolo") take_data_yaml(spec);
+  std::shared_ptr<const Dataset> dataset = open_dataset(spec);
   if (dataset->channels() != from.channels) {
     throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
                                   dataset->channels()));
@@ -73,7 +75,7 @@ Transform evaluation_transform(const DataRecipe& recipe) {
   Transform transform;
   transform.channels = recipe.channels;
   transform.height = recipe.image_size;
-  transform.width = recipe.image_width;
+  transform.width = recipe.width();
   transform.resize = recipe.resize;
   transform.fit = recipe.fit;
   transform.order = recipe.channel_order;
@@ -136,7 +138,7 @@ RunData open_run_data(const Recipe& recipe) {
   data.train_transform = train_transform(from);
   data.evaluation_transform = evaluation_transform(from);
   // If every image has the network's size, nothing is cropped and the checkpoint need not say how.
-  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.image_width};
+  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.width()};
   data.train_transform.even_margin = data.evaluation_transform.even_margin = cut;
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());

@@ -73,6 +73,10 @@ struct RunData {
 inline constexpr const char* kSameImages =
     "data.train and data.test are the same images: calibration and choices saw what the figures are of";
 
+/// Sets path, split and class_names as a data.yaml says that spec.path is or holds, for format yolo; without such a
+/// file nothing. Throws Error(data) for a file without names, and Error(usage) for YAML that is none.
+void take_data_yaml(DatasetSpec& spec);
+
 /// Opens the data sets and chooses the lists by recipe.seed. Throws Error(data) as the readers do, naming the key, and
 /// Error(usage) when data.channels does not fit the images.
 RunData open_run_data(const Recipe& recipe);

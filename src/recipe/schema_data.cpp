@@ -10,15 +10,16 @@ void add_data(std::vector<Field>& fields) {
   using D = DataRecipe;
   SectionFields<&Recipe::data> s(fields, "data");
   s.add("format", &D::format,
-        one_of({"fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "coco", "synthetic"}),
+        one_of({"fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "coco", "yolo", "synthetic"}),
         "what the files are; image_folder: in class folders or, with labels pixels, beside masks; coco: images with "
         "boxes, "
-        "annotated in COCO's JSON")
+        "annotated in COCO's JSON, yolo: in YOLO's text files")
       .required = true;
   s.add("path", &D::path, {},
         "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
-  s.add("train", &D::train, {},
-        "split to train on: train or test; image_folder: a subfolder, \"\" for path itself; coco: any, see above");
+  s.add(
+      "train", &D::train, {},
+      "split to train on: train or test; image_folder: a subfolder, \"\" for path itself; coco, yolo: any, see above");
   s.add("validation", &D::validation, {},
         "the same for every choice; \"\": cut from the training split by data.validation_fraction");
   s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
@@ -26,10 +27,11 @@ void add_data(std::vector<Field>& fields) {
         "folder (image_folder: or .tar) that data.test is a part of, where the test images lie elsewhere; \"\": "
         "data.path");
   s.add("classes", &D::classes, {},
-        "image_folder, coco: file with one class a line, in the order of the labels, of masks also with its colour; "
+        "image_folder, coco, yolo: file with one class a line, in the order of the labels, of masks also with its "
+        "colour; "
         "folders may lack; \"\": data.class_names");
   s.add("class_names", &D::class_names, {},
-        "image_folder, coco: the classes in the order of the labels, in place of that file; []: sorted folders, "
+        "image_folder, coco, yolo: the classes in the order of the labels, in place of that file; []: sorted folders, "
         "categories by id");
   s.add("ignore_index", &D::ignore_index, range(0, 255),
         "image_folder with labels pixels: the number of the masks' pixels that have no class");
@@ -42,18 +44,18 @@ void add_data(std::vector<Field>& fields) {
         "shorter side before the crop to image_size; 0: none; in training only without random_resized_crop");
   s.add("fit", &D::fit, kFits,
         "how an image gets the input's size: its centre, stretched, or whole with grey around it, in the middle or "
-        "(YOLOX) the upper left corner; not given: letterbox_corner for coco");
+        "(YOLOX) the upper left corner; not given: letterbox_corner for coco, yolo");
   s.add("channel_order", &D::channel_order, kChannelOrders, "order of the input's channels; YOLOX's networks read bgr");
   s.add("orientation", &D::orientation, kOrientations,
         "exif: pictures are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
-        "given: exif for image_folder and coco");
+        "given: exif for image_folder, coco and yolo");
   s.add("mean", &D::mean, range(-10, 10), "subtracted from pixels in 0..1, one a channel; []: the format's");
   s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
   s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
   s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
   s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes; with labels pixels 2 or 4");
   s.add("labels", &D::labels, kLabels,
-        "what has a class: every image, every pixel (image_folder, synthetic: segmentation), or boxes (coco only: "
+        "what has a class: every image, every pixel (image_folder, synthetic: segmentation), or boxes (coco, yolo: "
         "detection)");
   s.add("pad", &D::pad, range(0, 1024), "training: zeros on each side before a random crop of image_size");
   s.add("flip", &D::flip, {}, "training: mirror every second image");

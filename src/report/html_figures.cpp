@@ -224,10 +224,37 @@ std::string layers_section(const Report& report) {
   return html + "</div></section>\n";
 }
 
+namespace {
+
+/// Returns intersection over union of each class, the pixels of all images summed first; NaN for a class of no pixel.
+std::vector<double> class_ious(const Evaluation& e) {
+  const auto classes = static_cast<size_t>(e.task.classes());
+  std::vector<double> ious;
+  for (size_t c = 0; c < classes; ++c) {
+    Overlap all;
+    for (size_t i = c; i < e.overlaps.size(); i += classes)
+      all.both += e.overlaps[i].both, all.either += e.overlaps[i].either;
+    ious.push_back(static_cast<double>(all.both) / static_cast<double>(all.either));
+  }
+  return ious;
+}
+
+std::string segment_classes(const Report& report, const Evaluation& before, const Evaluation& after) {
+  const std::vector<double> floats = class_ious(before), codes = class_ious(after);
+  TextTable table({{"class", Align::left}, {"IoU float"}, {"IoU " + after.name}});
+  for (size_t c = 0; c < floats.size(); ++c)
+    if (!std::isnan(floats[c])) table.add_row({class_label(report, c), percent(floats[c]), percent(codes[c])});
+  return html_section("classes", "Classes", html_table(table));
+}
+
+}  // namespace
+
 std::string classes_section(const Report& report) {
   const Row* row = int8_row(report);
-  if (!row || row->evaluation.boxes.empty()) return "";
+  if (!row) return "";
   const Evaluation& before = report.rows.front().evaluation;
+  if (!row->evaluation.overlaps.empty()) return segment_classes(report, before, row->evaluation);
+  if (row->evaluation.boxes.empty()) return "";
   const auto count = static_cast<int>(before.task.classes());
   const AveragePrecision floats = average_precision(before.boxes, count);
   const AveragePrecision codes = average_precision(row->evaluation.boxes, count);

@@ -80,7 +80,7 @@ std::string boxes_section(const Report& report, const std::string& int8) {
       html_escape(int8), kShownScore);
   const auto found = [](const std::string& name, double ap) { return fmt::format("{}, AP {}", name, percent(ap, 1)); };
   for (const ReportBoxes& picture : report.boxes)
-    html += "<div class=\"pictures\">\n" + image_figure(picture.truth, picture.name) +
+    html += "<div class=\"pictures three\">\n" + image_figure(picture.truth, picture.name) +
             image_figure(picture.before, found("float", picture.before_ap)) +
             image_figure(picture.int8, found(int8, picture.int8_ap)) + "</div>\n";
   return html + "</section>\n";

@@ -109,7 +109,7 @@ TEST_F(BoxFolderTest, RefusesWhatIsNotThere) {
   expect_part(data_refusal([&] { open_dataset(spec())->read(0); }), "p.png: 90x60 pixels, the annotations say 91x60");
   DatasetSpec images = spec();
   images.labels = Labels::image;
-  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco, and with it alone");
+  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco and yolo, and with them alone");
 }
 
 /// Returns the box of the pixels in which that channel stands out: a pixel of half of the colour is half inside.
@@ -222,7 +222,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
   t.mosaic = 1;
   std::vector<size_t> all(dataset.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  long boxes = 0, pixels = 0, outside = 0, most = 0, repeated = 0;
+  long boxes = 0, pixels = 0, outside = 0, most = 0, repeated = 0, mixed = 0;
   for (int epoch = 0; epoch < 20; ++epoch) {
     Batch batch, again, plain;
     Loader(dataset, all, t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0}).next(batch);
@@ -236,7 +236,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
         const int64_t* v = batch.labels.data() + (i * 4 + g) * kBoxValues;
         if (v[0] == kNoLabel) continue;
         labels.emplace_back(v[0], Box{v[1] / kBoxUnits, v[2] / kBoxUnits, v[3] / kBoxUnits, v[4] / kBoxUnits});
-        repeated += g > 0 && labels.size() > 1 && labels[labels.size() - 2].first == v[0];
+        if (labels.size() > 1) (labels[labels.size() - 2].first == v[0] ? repeated : mixed) += 1;
       }
       boxes += static_cast<long>(labels.size());
       most = std::max(most, static_cast<long>(labels.size()));
@@ -266,6 +266,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
   EXPECT_GT(pixels, 20 * 12 * 200);
   EXPECT_LT(outside, pixels / 100) << "boxes of which less than a tenth is left are dropped";
   EXPECT_GT(repeated, 0) << "an image may be there twice";
+  EXPECT_GT(mixed, 10 * repeated / 2);
 }
 
 TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
@@ -279,7 +280,10 @@ TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
     const auto all = draw_mosaic({{{100, 200}, {50, 50}, {10, 200}, {400, 100}}}, t, random);
     const int x = all[0].part.left + all[0].part.width, y = all[0].part.top + all[0].part.height;  // where they meet
     EXPECT_EQ(all[0].part.height, 100);
-    EXPECT_EQ(all[1].part.height, 100);  // 50 x 50 fits as 100 x 100
+    EXPECT_EQ(all[1].part.height, 100);
+    EXPECT_EQ(all[1].part.width, 100);
+    EXPECT_EQ(all[2].part.height, 10);
+    EXPECT_EQ(all[3].part.width, 25);
     EXPECT_EQ(all[1].part.left, x);
     EXPECT_EQ(all[1].part.top + all[1].part.height, y);
     EXPECT_EQ(all[2].part.left + all[2].part.width, x);
@@ -289,6 +293,15 @@ TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
     long seen = 0;
     for (const Placed& placed : all) seen += 1L * placed.visible.height * placed.visible.width;
     EXPECT_EQ(seen, 100 * 200);
+    t.flip = true;
+    Random again({i});
+    const auto flipped = draw_mosaic({{{100, 200}, {50, 50}, {10, 200}, {400, 100}}}, t, again);
+    t.flip = false;
+    for (size_t k = 0; k < all.size() && flipped[0].flip; ++k) {
+      EXPECT_EQ(flipped[k].part.left, 200 - all[k].part.left - all[k].part.width);
+      if (all[k].visible.width > 0)
+        EXPECT_EQ(flipped[k].visible.left, 200 - all[k].visible.left - all[k].visible.width);
+    }
     left = std::min(left, 1.0 * x), right = std::max(right, 1.0 * x);
     top = std::min(top, 1.0 * y), bottom = std::max(bottom, 1.0 * y);
   }

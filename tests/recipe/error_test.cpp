@@ -41,7 +41,9 @@ TEST(RecipeErrors, LabelsOfPixelsAreNamedWhereTheyDoNotFit) {
       "data: {format: image_folder, labels: pixels, path: a, image_size: 32, image_width: 48, class_names: [x, y]}\n"
       "model: {name: unet}\n";
   const Recipe recipe = parse_recipe(folder, "r.yaml");
-  EXPECT_EQ(recipe.data.image_width, 48);
+  EXPECT_EQ(recipe.data.width(), 48);
+  EXPECT_EQ(parse_recipe(write_recipe(parse_recipe(kMinimal, "r.yaml")), "r.yaml", {"data.image_size=16"}).data.width(),
+            16);
   EXPECT_EQ(recipe.data.ignore_index, 255);
   expect_parts(refusal(folder, {"data.class_names=[]"}), {"data.class_names: needed with data.labels: pixels"});
   expect_parts(refusal(folder, {"data.classes=c.txt"}), {"data.class_names: only for", "without data.classes"});
@@ -235,9 +237,6 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
 TEST(RecipeErrors, DistillationIsForQat) {
   expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5"}),
                {": qat.distill_weight: the float network teaches in QAT"});
-  expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5", "qat.epochs=1", "data.format=synthetic",
-                                  "data.synthetic_classes=2", "data.labels=pixels"}),
-               {": qat.distill_weight: the float network teaches the class of each image"});
   EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"qat.distill_weight=0.5", "qat.epochs=1"}).qat.distill_temperature, 4);
 }
 

@@ -263,8 +263,7 @@ ExitCode run(const Common& common, const RunOptions& options) {
   for (const std::string& path : options.images) {
     std::vector<std::string> notes;
     const Image whole = picture_for(graph, path, notes);
-    const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
-    const Image image = evaluation_image(whole, transform);
+    const Image image = evaluation_image(whole, evaluation_transform(graph.input_shape(), graph.preprocessing));
     for (const std::string& note : notes) say("note: " + note);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);
     program->run(image.pixels.data(), 1, buffers.memory(), options.dump.empty() ? nullptr : tap);
@@ -281,8 +280,8 @@ ExitCode run(const Common& common, const RunOptions& options) {
     predictions.push_back(shares(path, mask.pixels, answers.c, top));
     if (!options.masks.empty()) write_file_atomically(mask_file(options.masks, path), encode_png(mask));
     if (pictures.wanted())
-      pictures.write(path,
-                     draw_classes(whole, mask, placement({whole.height, whole.width}, transform), graph.class_names));
+      pictures.write(
+          path, draw_classes(whole, decode_mask(graph, logits.data(), {whole.height, whole.width}), graph.class_names));
   }
   const std::string count = counted(static_cast<long>(options.images.size()), "picture");
   if (!options.dump.empty()) {

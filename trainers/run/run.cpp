@@ -38,12 +38,10 @@ namespace {
 constexpr const char* kQuantizedKey = "octet_quantized";  // metadata of qat.safetensors: its format version
 constexpr const char* kQuantizedVersion = "1";
 
-Shape input_shape(const DataRecipe& data) { return {data.channels, data.image_size, data.image_width}; }
+Shape input_shape(const DataRecipe& data) { return {data.channels, data.image_size, data.width()}; }
 
 /// Returns the height and width of square images, for files that leave them open; 0 for others.
-int open_size(const DataRecipe& data) {
-  return data.image_width == 0 || data.image_width == data.image_size ? data.image_size : 0;
-}
+int open_size(const DataRecipe& data) { return data.width() == data.image_size ? data.image_size : 0; }
 
 ModelSpec model_spec(const Recipe& recipe, int classes) {
   const ModelRecipe& from = recipe.model;
