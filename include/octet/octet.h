@@ -115,6 +115,14 @@ typedef struct octet_box {
 OCTET_API octet_status octet_boxes(octet_network* network, const octet_picture* picture, float score_threshold,
                                    octet_box* boxes, int32_t capacity, int32_t* count);
 
+/* Gives the class of each pixel of an image by a network of segmentation, whose only output is float logits of each
+ * pixel: fits the image to the input, runs the network, and takes the class of the highest logit at a pixel's place.
+ * *height, *width: of the image, after a file that says so (EXIF) was turned. mask: memory for `capacity` bytes, which
+ * gets the classes row by row, 255 where the input does not show the image (its centre is cut out); NULL: the network
+ * does not run, only the size is told. OCTET_USAGE for other networks and too small a capacity. */
+OCTET_API octet_status octet_mask(octet_network* network, const octet_picture* picture, uint8_t* mask, int64_t capacity,
+                                  int32_t* height, int32_t* width);
+
 /* Sets the folder in which engine cuda keeps the kernels that it has found the fastest, for all networks of this
  * process from now on. The folder is made when needed; any number of processes may share its small files. NULL: the
  * default $XDG_CACHE_HOME/octet/kernels, else $HOME/.cache/octet/kernels, which the program octet uses too. "": no

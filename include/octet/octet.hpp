@@ -101,6 +101,24 @@ class Network {
     return result;
   }
 
+  struct Mask {
+    int32_t height = 0, width = 0;
+    std::vector<uint8_t> classes;  ///< [height, width]; 255: the network does not see the pixel
+  };
+
+  /// Returns the class of each pixel in the image of a file, as octet_mask() does.
+  Mask mask(const std::string& file) { return mask(octet_picture{file.c_str(), nullptr, 0, 0}); }
+
+  /// The same for pixels: uint8 [height, width, channels], in colour RGB.
+  Mask mask(const octet_picture& picture) {
+    Mask result;
+    check(octet_mask(network_.get(), &picture, nullptr, 0, &result.height, &result.width));
+    result.classes.resize(static_cast<size_t>(result.height) * static_cast<size_t>(result.width));
+    check(octet_mask(network_.get(), &picture, result.classes.data(), static_cast<int64_t>(result.classes.size()),
+                     &result.height, &result.width));
+    return result;
+  }
+
   /// Runs a batch into the caller's memory, as octet_run() does.
   void run(const uint8_t* images, int batch, void* const* outputs) {
     check(octet_run(network_.get(), images, batch, outputs));

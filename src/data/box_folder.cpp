@@ -61,13 +61,50 @@ std::vector<std::string> image_files(const BoxAnnotations& annotations, const st
   return files;
 }
 
+/// Returns the folders of images and labels.
+std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
+  const fs::path root = spec.path, named = root / spec.split;
+  std::string labels = named.lexically_normal().string();
+  const size_t at = labels.rfind("images");
+  if (at != std::string::npos) labels.replace(at, 6, "labels");
+  const std::vector<std::pair<fs::path, fs::path>> layouts = {
+      {root / "images" / spec.split, root / "labels" / spec.split},
+      {named / "images", named / "labels"},
+      {named.lexically_normal(), labels}};
+  for (const auto& [images, beside] : layouts)
+    if (images != beside && fs::is_directory(images) && fs::is_directory(beside))
+      return {images.string(), beside.string()};
+  throw data_error(fmt::format(
+      "{}: no folder of images beside one of labels for '{}': neither images/{} with labels/{} nor {}/images with "
+      "{}/labels; see data.path, data.train, data.validation, data.test",
+      spec.path, spec.split, spec.split, spec.split, spec.split, spec.split));
+}
+
 }  // namespace
 
-BoxFolder::BoxFolder(const DatasetSpec& spec) {
+BoxFolder::BoxFolder(const DatasetSpec& spec) { spec.format == "yolo" ? open_yolo(spec) : open_coco(spec); }
+
+void BoxFolder::open_coco(const DatasetSpec& spec) {
   const std::string file = annotations_of(spec);
   BoxAnnotations annotations = read_coco(file);
   images_.emplace(image_files(annotations, images_of(spec), file), spec.channels, spec.orientation);
   take_classes(spec, annotations, file);
+  take(std::move(annotations), file);
+}
+
+void BoxFolder::open_yolo(const DatasetSpec& spec) {
+  class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
+  if (class_names_.empty())
+    throw data_error(spec.path +
+                     ": nothing says what the classes of YOLO's labels are: name them in data.class_names, "
+                     "a file in data.classes, or data.path's data.yaml");
+  const auto [images, labels] = yolo_folders(spec);
+  images_.emplace(std::vector{images}, spec.channels, spec.orientation);
+  take(read_yolo(*images_, images, labels, class_names_), labels);
+  for (const std::string& note : images_->notes()) notes_.push_back(note);
+}
+
+void BoxFolder::take(BoxAnnotations annotations, const std::string& file) {
   for (BoxAnnotations::Picture& image : annotations.images) {
     boxes_.push_back(std::move(image.labels));
     sizes_.push_back(image.size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images with boxes, annotated in COCO's JSON, for training and evaluation.
+// Images with boxes, annotated in COCO's JSON or YOLO's text files, for training and evaluation.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,12 @@ class BoxFolder : public Dataset {
   /// Reads the annotations of a split, the first of these files that exists: PATH/SPLIT.json,
   /// PATH/annotations/SPLIT.json, PATH/annotations/instances_SPLIT.json (COCO's own layout),
   /// PATH/SPLIT/_annotations.coco.json (Roboflow's). Its images are in the first of these folders that exists:
-  /// PATH/images/SPLIT, PATH/SPLIT, PATH/images, PATH. Classes are the categories by ascending id; with spec.classes or
-  /// spec.class_names those, and categories are found by name. Throws Error(data) as read_coco() does, and for missing
-  /// files, for images that are not there, and for boxes of a category that is no class.
+  /// PATH/images/SPLIT, PATH/SPLIT, PATH/images, PATH. With format yolo images and labels are in PATH/images/SPLIT and
+  /// PATH/labels/SPLIT, in PATH/SPLIT/images and PATH/SPLIT/labels, or SPLIT is the folder of the images, absolute or
+  /// in PATH, in whose name labels takes the place of images; and the classes must be given. Else classes are the
+  /// categories by ascending id; with spec.classes or spec.class_names those, and categories are found by name. Throws
+  /// Error(data) as read_coco() does, and for missing files, for images that are not there, and for boxes of a category
+  /// that is no class.
   explicit BoxFolder(const DatasetSpec& spec);
   size_t size() const override { return boxes_.size(); }
   int channels() const override { return images_->channels(); }
@@ -34,6 +37,9 @@ class BoxFolder : public Dataset {
   std::vector<std::string> notes() const override { return notes_; }
 
  private:
+  void open_coco(const DatasetSpec& spec);
+  void open_yolo(const DatasetSpec& spec);
+  void take(BoxAnnotations annotations, const std::string& file);
   void take_classes(const DatasetSpec& spec, BoxAnnotations& annotations, const std::string& file);
 
   std::optional<ImageList> images_;

@@ -78,27 +78,28 @@ Box read_box(const Entry& entry) {
   return {values[0], values[1], values[2], values[3]};
 }
 
-/// Counts the boxes that have something unusual, and remembers the first.
-struct Unusual {
-  long count = 0;
-  std::string first;
+}  // namespace
 
-  void add(const std::string& where) {
-    if (count++ == 0) first = where;
-  }
-  void tell(const char* what, std::vector<std::string>& notes) const {
-    if (count > 0)
-      notes.push_back(fmt::format("{} {} {}, the first: {}", count, count == 1 ? "box" : "boxes", what, first));
-  }
-};
-
-/// Whether more than a pixel of a box is outside its image. COCO's own boxes reach over borders by parts of a pixel.
-bool is_outside(const Box& box, const PictureSize& size) {
-  if (size.width == 0) return false;
-  return box.x < -1 || box.y < -1 || box.x + box.width > size.width + 1 || box.y + box.height > size.height + 1;
+void UnusualBoxes::add(const Box& box, const PictureSize& image, const std::string& where) {
+  const auto count = [&](Kind& kind) {
+    if (kind.count++ == 0) kind.first = where;
+  };
+  const bool known = image.width > 0;
+  if (known &&
+      (box.x < -1 || box.y < -1 || box.x + box.width > image.width + 1 || box.y + box.height > image.height + 1))
+    count(outside_);
+  if (box.area() == 0) count(flat_);
 }
 
-}  // namespace
+void UnusualBoxes::tell(std::vector<std::string>& notes) const {
+  const auto tell = [&](const Kind& kind, const char* what) {
+    if (kind.count > 0)
+      notes.push_back(
+          fmt::format("{} {} {}, the first: {}", kind.count, kind.count == 1 ? "box" : "boxes", what, kind.first));
+  };
+  tell(outside_, "outside the image");
+  tell(flat_, "without area, which nothing can match");
+}
 
 BoxAnnotations read_coco(const std::string& path) {
   const json document = parse_json(read_file(path), path);
@@ -115,7 +116,7 @@ BoxAnnotations read_coco(const std::string& path) {
   });
   const std::map<int64_t, size_t> categories = sort_by_id(result.categories, "categories", path);
   const std::map<int64_t, size_t> images = sort_by_id(result.images, "images", path);
-  Unusual outside, flat;
+  UnusualBoxes unusual;
   for_entries(document, "annotations", path, [&](const Entry& entry) {
     const auto category = categories.find(entry.id("category_id"));
     if (category == categories.end())
@@ -127,12 +128,10 @@ BoxAnnotations read_coco(const std::string& path) {
     const double crowd = entry.number("iscrowd", 0);
     if (crowd != 0 && crowd != 1) throw data_error(fmt::format("{}: iscrowd {} is not 0 or 1", entry.where, crowd));
     BoxAnnotations::Picture& picture = result.images[image->second];
-    if (is_outside(box, picture.size)) outside.add(entry.where);
-    if (box.area() == 0) flat.add(entry.where);
+    unusual.add(box, picture.size, entry.where);
     picture.labels.push_back({box, static_cast<int>(category->second), entry.number("area", box.area()), crowd == 1});
   });
-  outside.tell("outside the image", result.notes);
-  flat.tell("without area, which nothing can match", result.notes);
+  unusual.tell(result.notes);
   return result;
 }
 

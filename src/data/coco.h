@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Annotations of boxes in COCO's JSON (https://cocodataset.org/#format-data): images, categories, annotations.
+// Annotations of boxes in COCO's JSON (https://cocodataset.org/#format-data): images, categories, annotations; and in
+// YOLO's text files.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,31 @@ struct BoxAnnotations {
   std::vector<std::string> notes;    ///< what the user should know: boxes outside their image or without area
 };
 
+/// Counts the boxes that reach more than a pixel over their image (COCO's own do by parts of one) or have no area.
+class UnusualBoxes {
+ public:
+  void add(const Box& box, const PictureSize& image, const std::string& where);  ///< an image of 0 x 0 holds all
+  void tell(std::vector<std::string>& notes) const;  ///< appends how many there are, and where the first is
+
+ private:
+  struct Kind {
+    long count = 0;
+    std::string first;
+  };
+  Kind outside_, flat_;
+};
+
 /// Reads annotations. `area` is the box's where it is missing, `iscrowd` 0. Throws Error(data) naming the file and the
 /// entry for JSON that is none or lacks a key, equal ids, boxes that are not four numbers or of negative size, and
 /// annotations of an image or category that the file does not list.
 BoxAnnotations read_coco(const std::string& path);
+
+/// Reads YOLO's labels of images that lie below `images_folder`: of NAME.jpg those of NAME.txt below `labels_folder`. A
+/// line is a box, its class and its centre, width and height as shares of the image's, or a polygon, its class and
+/// points x y, of which the box around it is taken. An image without a file, or with an empty one, has no boxes. Throws
+/// Error(data) naming file and line for a line that is neither, numbers that are none, and classes that class_names has
+/// not.
+BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder, const std::string& labels_folder,
+                         const std::vector<std::string>& class_names);
 
 }  // namespace octet

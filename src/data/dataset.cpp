@@ -11,6 +11,7 @@
 #include "src/base/random.h"
 #include "src/data/box_folder.h"
 #include "src/data/image_folder.h"
+#include "src/data/mask_folder.h"
 #include "src/data/memory_dataset.h"
 #include "src/data/synthetic.h"
 
@@ -33,14 +34,17 @@ const std::vector<BoxLabel>& Dataset::boxes(size_t index) const {
 
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   const std::string& format = spec.format;
+  if (spec.labels == Labels::pixels && format == "image_folder") return std::make_unique<MaskFolder>(spec);
   if (spec.labels == Labels::pixels && format != "synthetic") {
-    throw usage_error(
-        fmt::format("data.labels: pixels, but {} has a class for each picture; masks come with synthetic", format));
+    throw usage_error(fmt::format(
+        "data.labels: pixels, but {} has a class for each picture; masks come with image_folder and synthetic",
+        format));
   }
-  if ((spec.labels == Labels::boxes) != (format == "coco"))
-    throw usage_error(fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, and with it alone",
-                                  name_in(kLabels, spec.labels), format));
-  if (format == "coco") return std::make_unique<BoxFolder>(spec);
+  if ((spec.labels == Labels::boxes) != has_boxes(format))
+    throw usage_error(
+        fmt::format("data.labels: {}, but data.format is {}: boxes come with coco and yolo, and with them alone",
+                    name_in(kLabels, spec.labels), format));
+  if (has_boxes(format)) return std::make_unique<BoxFolder>(spec);
   if (format == "image_folder") return std::make_unique<ImageFolder>(spec);
   if (spec.split != "train" && spec.split != "test") {
     throw usage_error(fmt::format("data: split '{}' of {}; allowed: train, test", spec.split, format));

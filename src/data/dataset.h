@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/base/names.h"
@@ -72,19 +73,23 @@ class Dataset {
 
 /// One split of a data set, as the keys of a recipe's data section say where it is.
 struct DatasetSpec {
-  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
+  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, yolo, synthetic
   std::string path;     ///< folder; for image_folder also a .tar
   std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself; coco: any name
   std::string classes;  ///< image_folder, coco: a file with one class on each line, in label order; "": sorted folders,
                         ///< the categories by id
-  std::vector<std::string> class_names;  ///< these two without that file: the training set's, for the other splits
+  std::vector<std::string> class_names;  ///< these two without that file: the names; for other splits than training its
   int channels = 3;                      ///< image_folder, coco, synthetic: 1 or 3
   Orientation orientation = Orientation::as_stored;  ///< image_folder, coco
   int image_size = 32;                               ///< synthetic
   int synthetic_size = 1024, synthetic_classes = 10;
-  Labels labels = Labels::image;  ///< pixels: synthetic only; boxes: coco only
-  uint64_t seed = 0;              ///< synthetic
+  Labels labels = Labels::image;   ///< pixels: image_folder and synthetic; boxes: coco and yolo
+  int ignore_index = kUnlabelled;  ///< image_folder's masks: the number of pixels that have no class
+  uint64_t seed = 0;               ///< synthetic
 };
+
+/// Whether data of a format has boxes.
+inline bool has_boxes(std::string_view format) { return format == "coco" || format == "yolo"; }
 
 /// Opens and checks a data set. Throws Error(data) naming the file, what is wrong and the cure; Error(usage) for an
 /// unknown format or split.
@@ -96,6 +101,10 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec);
 /// so many bytes.
 Image decode_image(const uint8_t* data, size_t size, int channels, const std::string& name,
                    Orientation orientation = Orientation::as_stored);
+
+/// Decodes a PNG whose pixels are numbers, as masks have them: the places in its palette, or the samples of a grey one,
+/// of up to 8 bits. Throws as decode_image() does, and for a PNG of colours.
+Image decode_numbers(const uint8_t* data, size_t size, const std::string& name);
 
 /// Returns the header of an image in memory, with the checks of decode_image() that need no pixels.
 PictureHeader decode_header(const uint8_t* data, size_t size, const std::string& name);

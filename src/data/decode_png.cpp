@@ -57,10 +57,12 @@ class PngDecoder {
             .bits = png_get_bit_depth(png_, info_)};
   }
 
-  /// Returns RGB or grey pixels, as the file has them.
-  Image decode() {
+  /// Returns RGB or grey pixels, as the file has them; numbers: one channel of the places in the palette or, of a grey
+  /// file, of the samples as they are.
+  Image decode(bool numbers = false) {
     read_checked_header();
-    if (!choose_output()) fail();
+    if (numbers) require_numbers();
+    if (!(numbers ? choose_numbers() : choose_output())) fail();
     Image image{static_cast<int>(png_get_image_height(png_, info_)),
                 static_cast<int>(png_get_image_width(png_, info_)),
                 png_get_channels(png_, info_),
@@ -97,6 +99,16 @@ class PngDecoder {
     return 1;
   }
 
+  void require_numbers() const {
+    const auto kind = png_get_color_type(png_, info_);
+    if (kind != PNG_COLOR_TYPE_PALETTE && kind != PNG_COLOR_TYPE_GRAY)
+      throw data_error(encoded_.name +
+                       ": its pixels are colours, no numbers of classes: let the file of data.classes say which colour "
+                       "is which class, in lines NAME R G B");
+    if (png_get_bit_depth(png_, info_) == 16)
+      throw data_error(encoded_.name + ": a mask of 16 bits; masks have up to 8, one for each pixel's class");
+  }
+
   bool read_header() {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &handler_, on_error, on_warning);
     if (png_ == nullptr) {
@@ -117,6 +129,15 @@ class PngDecoder {
     png_set_expand(png_);
     png_set_strip_16(png_);
     png_set_strip_alpha(png_);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    return true;
+  }
+
+  /// Asks libpng for numbers of up to 8 bits, a byte each.
+  bool choose_numbers() {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_set_packing(png_);
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     return true;
@@ -146,6 +167,12 @@ Image decode_png(const EncodedImage& encoded, int channels) {
   Image colour{image.height, image.width, 3, std::vector<uint8_t>(image.pixels.size() * 3)};
   for (size_t i = 0; i < image.pixels.size(); ++i) std::fill_n(&colour.pixels[3 * i], 3, image.pixels[i]);
   return colour;
+}
+
+Image decode_numbers(const uint8_t* data, size_t size, const std::string& name) {
+  const EncodedImage encoded{data, size, name};
+  decode_header(data, size, name);  // says what the file is, if it is no PNG
+  return PngDecoder(encoded).decode(/*numbers=*/true);
 }
 
 std::string encode_png(const Image& image) {

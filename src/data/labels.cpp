@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/data/labels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
-#include "src/data/place.h"
+#include "src/base/error.h"
 
 namespace octet {
 namespace {
@@ -13,8 +15,13 @@ class ImageLabels : public LabelWriter {
  public:
   explicit ImageLabels(const Dataset& dataset) : dataset_(dataset) {}
   std::vector<int64_t> shape() const override { return {}; }
-  void write_training(size_t index, const PictureSize&, Random, int64_t* out) const override { write(index, out); }
-  void write(size_t index, int64_t* out) const override { *out = dataset_.label(index); }
+  void write_training(size_t index, const PictureSize& image, Random, int64_t* out) const override {
+    write(index, image, out);
+  }
+  void write(size_t index, const PictureSize&, int64_t* out) const override { *out = dataset_.label(index); }
+  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t*) const override {
+    throw usage_error(dataset_.describe(tiles[0].index) + ": a mosaic of images has no class");
+  }
 
  private:
   const Dataset& dataset_;
@@ -26,19 +33,38 @@ class PixelLabels : public LabelWriter {
       : dataset_(dataset), transform_(mask_transform(transform)) {}
   std::vector<int64_t> shape() const override { return {transform_.height, transform_.width}; }
 
-  void write_training(size_t index, const PictureSize&, Random random, int64_t* out) const override {
+  void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
-    training_pixels(dataset_.mask(index), transform_, random, classes.data());
+    training_pixels(mask_of(index, image), transform_, random, classes.data());
     copy(classes, out);
   }
 
-  void write(size_t index, int64_t* out) const override {
+  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
-    evaluation_pixels(dataset_.mask(index), transform_, classes.data());
+    std::array<Image, 4> masks;
+    std::array<Placed, 4> placed;
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      masks[i] = mask_of(tiles[i].index, tiles[i].size);
+      placed[i] = tiles[i].placed;
+    }
+    place_mosaic(masks, transform_, placed, classes.data());
+    copy(classes, out);
+  }
+
+  void write(size_t index, const PictureSize& image, int64_t* out) const override {
+    std::vector<uint8_t> classes(count());
+    evaluation_pixels(mask_of(index, image), transform_, classes.data());
     copy(classes, out);
   }
 
  private:
+  Image mask_of(size_t index, const PictureSize& image) const {
+    Image mask = dataset_.mask(index);
+    if (PictureSize{mask.height, mask.width} == image) return mask;
+    throw data_error(fmt::format("{}: {}x{} pixels, its mask has {}x{}: the mask is of another image",
+                                 dataset_.describe(index), image.width, image.height, mask.width, mask.height));
+  }
+
   static void copy(const std::vector<uint8_t>& classes, int64_t* out) {
     for (const uint8_t c : classes) *out++ = c == kUnlabelled ? kNoLabel : c;
   }
@@ -56,28 +82,43 @@ class BoxLabels : public LabelWriter {
       most_ = std::max<int64_t>(
           most_, std::count_if(boxes.begin(), boxes.end(), [](const BoxLabel& box) { return !box.crowd; }));
     }
+    if (transform.mosaic > 0) most_ = std::max(most_, std::min(4 * most_, kMosaicBoxes));
   }
 
   std::vector<int64_t> shape() const override { return {most_, kBoxValues}; }
 
   void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const override {
-    const Placed placed = draw_placed(image, transform_, random);
+    end(append({index, image, draw_placed(image, transform_, random)}, out, out), out);
+  }
+
+  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const override {
     int64_t* next = out;
-    for (const BoxLabel& label : dataset_.boxes(index)) {
-      const Box box = placed_box(label.box, image, transform_, placed);
+    for (const Tile& tile : tiles) next = append(tile, next, out);
+    end(next, out);
+  }
+
+  void write(size_t, const PictureSize&, int64_t*) const override {}
+
+ private:
+  /// Writes the boxes of an image from `next` on, as long as there are places, and returns the next place.
+  int64_t* append(const Tile& tile, int64_t* next, const int64_t* out) const {
+    for (const BoxLabel& label : dataset_.boxes(tile.index)) {
+      const Box box = placed_box(label.box, tile.size, transform_, tile.placed);
       if (label.crowd || box.area() == 0) continue;
+      if (next == out + count()) break;
       *next++ = label.class_index;
       for (const double length : {box.x, box.y, box.width, box.height}) *next++ = std::llround(length * kBoxUnits);
     }
+    return next;
+  }
+
+  void end(int64_t* next, const int64_t* out) const {
     for (; next < out + count(); next += kBoxValues) {
       std::fill_n(next, kBoxValues, 0);
       *next = kNoLabel;
     }
   }
 
-  void write(size_t, int64_t*) const override {}
-
- private:
   const Dataset& dataset_;
   const Transform transform_;
   int64_t most_ = 1;

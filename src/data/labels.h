@@ -2,12 +2,14 @@
 // The labels of a batch as one tensor of integers, whatever has a class: images, pixels or boxes (Labels).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "src/base/random.h"
 #include "src/data/dataset.h"
+#include "src/data/place.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -18,25 +20,35 @@ inline constexpr int64_t kNoLabel = -100;
 
 /// A box in a batch's labels: its class, or kNoLabel, then left, top, width and height in the network's input.
 inline constexpr int kBoxValues = 5;
+/// The places for boxes of a mosaic, as many as YOLOX has; of more, those of the last images are left out.
+inline constexpr int64_t kMosaicBoxes = 120;
 inline constexpr double kBoxUnits = 1024;  ///< these lengths are in 1024ths of a pixel
+
+/// An image of a mosaic.
+struct Tile {
+  size_t index = 0;
+  PictureSize size;
+  Placed placed;
+};
 
 /// Writes the labels of training images.
 class LabelWriter {
  public:
   virtual ~LabelWriter() = default;
   /// Returns the shape of one image's labels: [] of images, [height, width] of pixels, [boxes, kBoxValues] with as many
-  /// boxes as any image of the data set has.
+  /// boxes as any image of the data set has; of mosaics more, up to kMosaicBoxes.
   virtual std::vector<int64_t> shape() const = 0;
   /// Writes the labels of an image of that size. Those of pixels and boxes move as training_pixels() moves pixels with
   /// the same random numbers.
   virtual void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const = 0;
+  /// Writes the labels of a mosaic. Not of images.
+  virtual void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const = 0;
   /// Writes the labels as evaluation_pixels() moves pixels. Boxes are not written: they are scored in their image.
-  virtual void write(size_t index, int64_t* out) const = 0;
+  virtual void write(size_t index, const PictureSize& image, int64_t* out) const = 0;
   size_t count() const;  ///< how many integers an image has
 };
 
-/// Returns the writer for a data set whose images go through `transform`. Throws Error(usage) for a transform that
-/// labels cannot go through. The data set must outlive it.
+/// Returns the writer for a data set whose images go through `transform`. The data set must outlive it.
 std::unique_ptr<LabelWriter> label_writer(const Dataset& dataset, const Transform& transform);
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -12,6 +13,7 @@
 
 #include "src/base/error.h"
 #include "src/base/threads.h"
+#include "src/data/place.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -95,6 +97,7 @@ struct Loader::State {
     slot.batch.images.resize(size * picture_bytes());
     slot.batch.labels.resize(size * labels->count());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
+    slot.batch.sizes.assign(size, {});
     slot.batch.size = static_cast<int>(size);
   }
 
@@ -104,22 +107,44 @@ struct Loader::State {
       const size_t index = batch.indices[i];
       try {
         const Image image = dataset.read(index);
+        batch.sizes[i] = {image.height, image.width};
         uint8_t* out = batch.images.data() + i * picture_bytes();
         int64_t* labels_out = batch.labels.data() + i * labels->count();
         if (options.train) {
-          const Random random = random_for(epoch(), place_of(b) + i);
+          Random random = random_for(epoch(), place_of(b) + i);
+          const bool mosaic = options.mosaic && transform.mosaic > 0 && random.uniform(0, 1) < transform.mosaic;
+          if (mosaic) {
+            fill_mosaic(index, image, random, out, labels_out);
+            continue;
+          }
           Random drawn = random;
           training_pixels(image, transform, drawn, out);
           labels->write_training(index, {image.height, image.width}, random, labels_out);
         } else {
           evaluation_pixels(image, transform, out);
-          labels->write(index, labels_out);
+          labels->write(index, {image.height, image.width}, labels_out);
         }
       } catch (const Error& error) {
         const std::string name = dataset.describe(index), what = error.what();
         throw Error(error.code(), what.rfind(name, 0) == 0 ? what : name + ": " + what);
       }
     }
+  }
+
+  /// Makes a mosaic of an image and three others of the epoch.
+  void fill_mosaic(size_t index, const Image& image, Random& random, uint8_t* out, int64_t* labels_out) const {
+    std::array<Tile, 4> tiles;
+    std::array<Image, 4> images;
+    std::array<PictureSize, 4> sizes;
+    for (size_t i = 0; i < tiles.size(); ++i) {
+      tiles[i].index = i == 0 ? index : indices[random.below(indices.size())];
+      images[i] = i == 0 ? image : dataset.read(tiles[i].index);
+      tiles[i].size = sizes[i] = {images[i].height, images[i].width};
+    }
+    const std::array<Placed, 4> placed = draw_mosaic(sizes, transform, random);
+    for (size_t i = 0; i < tiles.size(); ++i) tiles[i].placed = placed[i];
+    place_mosaic(images, transform, placed, out);
+    labels->write_mosaic(tiles, labels_out);
   }
 
   void work() {

@@ -39,11 +39,13 @@ struct Batch {
   std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
   std::vector<int64_t> labels;       ///< [size, LabelWriter::shape()]
   std::vector<size_t> indices;       ///< [size], into the data set
+  std::vector<PictureSize> sizes;    ///< [size], of the images as they were read
 };
 
 struct LoaderOptions {
   int batch_size = 64;
   bool train = false;  ///< shuffle, augment, drop the last short batch
+  bool mosaic = true;  ///< training: make mosaics, if the transform says so
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch

@@ -38,14 +38,15 @@ Hsv hsv_of(const uint8_t* rgb) {
   return {hue, 255 * range / value, value};
 }
 
+/// hue: -6 .. 12.
 void write_rgb(const Hsv& pixel, uint8_t* rgb) {
-  const float range = pixel.value * pixel.saturation / 255;
-  for (int c = 0; c < 3; ++c) {  // red is highest around hue 0, green around 2, blue around 4
-    float from = std::fmod(pixel.hue + static_cast<float>(4 * c), 6.0f);
-    if (from < 0) from += 6;
-    const float share = std::clamp(std::abs(from - 3) - 1, 0.0f, 1.0f);
-    rgb[c] = static_cast<uint8_t>(std::lround(pixel.value - range + range * share));
-  }
+  const float range = pixel.value * pixel.saturation / 255, hue = pixel.hue + (pixel.hue < 0 ? 6 : 0);
+  const int sixth = static_cast<int>(hue);
+  const float along = hue - static_cast<float>(sixth);
+  const float values[] = {pixel.value, pixel.value - range * (1 - along), pixel.value - range * along,
+                          pixel.value - range};  // highest, rising, falling, lowest
+  constexpr int kOfSixth[6][3] = {{0, 1, 3}, {2, 0, 3}, {3, 0, 1}, {3, 2, 0}, {1, 3, 0}, {0, 3, 2}};
+  for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(values[kOfSixth[sixth % 6][c]] + 0.5f);
 }
 
 template <class Pixel>
@@ -54,7 +55,57 @@ void mirror_rows(uint8_t* pixels, int height, int width) {
   for (int y = 0; y < height; ++y, row += width) std::reverse(row, row + width);
 }
 
+Rectangle whole_input(const Transform& t) { return {0, 0, t.height, t.width}; }
+
+/// Returns what two rectangles share.
+Rectangle shared(const Rectangle& a, const Rectangle& b) {
+  const int top = std::max(a.top, b.top), left = std::max(a.left, b.left);
+  const int bottom = std::min(a.top + a.height, b.top + b.height), right = std::min(a.left + a.width, b.left + b.width);
+  return {top, left, std::max(bottom - top, 0), std::max(right - left, 0)};
+}
+
+double draw_scale(const Transform& t, Random& random) {
+  return t.scale > 0 ? random.uniform(1 - t.scale, 1 + t.scale) : 1;
+}
+
+/// Returns by how many pixels an image is moved along a side of the input.
+double draw_shift(const Transform& t, int side, Random& random) {
+  return t.translate > 0 ? side * random.uniform(-t.translate, t.translate) : 0;
+}
+
+/// Draws flip and colours.
+void draw_changes(Placed& placed, const Transform& t, Random& random) {
+  if (t.flip) placed.flip = random.below(2) == 1;
+  if (!t.hsv) return;
+  placed.hue = draw_change(kMostHue, random);
+  placed.saturation = draw_change(kMostSaturation, random);
+  placed.value = draw_change(kMostValue, random);
+}
+
+void add_placed(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
+  const Rectangle& part = placed.part;
+  const Rectangle seen = shared(part, placed.visible);
+  if (seen.height == 0 || seen.width == 0) return;
+  const size_t row = static_cast<size_t>(t.width) * t.channels, bytes = static_cast<size_t>(seen.width) * t.channels;
+  Image resized = resize(view(image), part.height, part.width, t);
+  if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
+  if (!t.classes) change_colours(resized, placed);
+  for (int y = seen.top; y < seen.top + seen.height; ++y) {
+    const size_t from = (static_cast<size_t>(y - part.top) * part.width + (seen.left - part.left)) * t.channels;
+    std::memcpy(out + y * row + static_cast<size_t>(seen.left) * t.channels, &resized.pixels[from], bytes);
+  }
+}
+
+void clear_input(const Transform& t, uint8_t* out) {
+  std::memset(out, t.classes ? kUnlabelled : kLetterboxGrey, static_cast<size_t>(t.height) * t.width * t.channels);
+}
+
 }  // namespace
+
+void exchange_red_and_blue(uint8_t* pixels, int height, int width) {
+  const size_t bytes = static_cast<size_t>(height) * width * 3;
+  for (size_t i = 0; i < bytes; i += 3) std::swap(pixels[i], pixels[i + 2]);
+}
 
 void mirror(uint8_t* pixels, int height, int width, int channels) {
   struct Colour {
@@ -78,31 +129,47 @@ Rectangle fitted(const PictureSize& image, const Transform& t) {
 }
 
 Placed draw_placed(const PictureSize& image, const Transform& t, Random& random) {
-  Placed placed{.part = fitted(image, t)};
+  Placed placed{.part = fitted(image, t), .visible = whole_input(t)};
   Rectangle& part = placed.part;
-  if (t.scale > 0) {
-    const double times = random.uniform(1 - t.scale, 1 + t.scale);
-    const auto scaled = [&](int side) { return std::max(1, static_cast<int>(std::lround(side * times))); };
-    const Rectangle before = part;
-    part.height = scaled(part.height);
-    part.width = scaled(part.width);
-    part.top += (before.height - part.height) / 2;  // the middle stays
-    part.left += (before.width - part.width) / 2;
-  }
-  if (t.translate > 0) {
-    const auto moved = [&](int side) {
-      return static_cast<int>(std::lround(side * random.uniform(-t.translate, t.translate)));
-    };
-    part.top += moved(t.height);
-    part.left += moved(t.width);
-  }
-  if (t.flip) placed.flip = random.below(2) == 1;
-  if (t.hsv) {
-    placed.hue = draw_change(kMostHue, random);
-    placed.saturation = draw_change(kMostSaturation, random);
-    placed.value = draw_change(kMostValue, random);
-  }
+  const double times = draw_scale(t, random);
+  const auto scaled = [&](int side) { return std::max(1, static_cast<int>(std::lround(side * times))); };
+  const Rectangle before = part;
+  part.height = scaled(part.height);
+  part.width = scaled(part.width);
+  part.top += (before.height - part.height) / 2;  // the middle stays
+  part.left += (before.width - part.width) / 2;
+  part.top += static_cast<int>(std::lround(draw_shift(t, t.height, random)));
+  part.left += static_cast<int>(std::lround(draw_shift(t, t.width, random)));
+  draw_changes(placed, t, random);
   return placed;
+}
+
+std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, const Transform& t, Random& random) {
+  const double centre_y = t.height * random.uniform(0.5, 1.5), centre_x = t.width * random.uniform(0.5, 1.5);
+  const double times = draw_scale(t, random);
+  const double down = draw_shift(t, t.height, random), right = draw_shift(t, t.width, random);
+  Placed drawn;
+  draw_changes(drawn, t, random);
+  // Returns the place in the input of a rectangle between two points of the ground.
+  const auto shown = [&](double y, double x, double end_y, double end_x) {
+    const auto at = [&](double value, double by) { return static_cast<int>(std::lround(value * times + by)); };
+    const int top = at(y, down), left = at(x, right);
+    Rectangle place{top, left, std::max(at(end_y, down) - top, 1), std::max(at(end_x, right) - left, 1)};
+    if (drawn.flip) place.left = t.width - place.left - place.width;
+    return place;
+  };
+  std::array<Placed, 4> all;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool below = i >= 2, beside = i % 2 == 1;
+    const Rectangle fit = fitted(images[i], t);
+    const double y = below ? centre_y : centre_y - fit.height, x = beside ? centre_x : centre_x - fit.width;
+    all[i] = drawn;
+    all[i].part = shown(y, x, y + fit.height, x + fit.width);
+    const Rectangle quarter = shown(below ? centre_y : 0, beside ? centre_x : 0, below ? 2 * t.height : centre_y,
+                                    beside ? 2 * t.width : centre_x);
+    all[i].visible = shared(quarter, whole_input(t));
+  }
+  return all;
 }
 
 Box placed_box(const Box& box, const PictureSize& image, const Transform& t, const Placed& placed) {
@@ -113,8 +180,14 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& t, con
   double from = within(box.x, image.width), to = within(box.x + box.width, image.width);  // annotations reach outside
   if (placed.flip) from = image.width - std::exchange(to, image.width - from);
   const double first = within(box.y, image.height), last = within(box.y + box.height, image.height);
-  const double left = within(part.left + from * scale_x, t.width), right = within(part.left + to * scale_x, t.width);
-  const double top = within(part.top + first * scale_y, t.height), bottom = within(part.top + last * scale_y, t.height);
+  const Rectangle& seen = placed.visible;
+  const auto across = [&](double x) {
+    return std::clamp<double>(part.left + x * scale_x, seen.left, seen.left + seen.width);
+  };
+  const auto along = [&](double y) {
+    return std::clamp<double>(part.top + y * scale_y, seen.top, seen.top + seen.height);
+  };
+  const double left = across(from), right = across(to), top = along(first), bottom = along(last);
   const Box cut{left, top, right - left, bottom - top};
   const bool enough = cut.area() >= kLeastShare * (to - from) * (last - first) * scale_x * scale_y;
   return enough && std::min(cut.width, cut.height) >= 1 ? cut : Box{};
@@ -139,19 +212,15 @@ void change_colours(Image& image, const Placed& placed) {
 }
 
 void place(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
-  const Rectangle& part = placed.part;
-  const size_t row = static_cast<size_t>(t.width) * t.channels;
-  std::memset(out, kLetterboxGrey, t.height * row);
-  Image resized = resize(view(image), part.height, part.width);
-  if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
-  change_colours(resized, placed);
-  const int left = std::max(part.left, 0), right = std::min(part.left + part.width, t.width);
-  if (left >= right) return;
-  const size_t bytes = static_cast<size_t>(right - left) * t.channels;
-  for (int y = std::max(part.top, 0); y < std::min(part.top + part.height, t.height); ++y) {
-    const size_t from = (static_cast<size_t>(y - part.top) * part.width + (left - part.left)) * t.channels;
-    std::memcpy(out + y * row + static_cast<size_t>(left) * t.channels, &resized.pixels[from], bytes);
-  }
+  clear_input(t, out);
+  add_placed(image, t, placed, out);
+}
+
+void place_mosaic(const std::array<Image, 4>& images, const Transform& t, const std::array<Placed, 4>& placed,
+                  uint8_t* out) {
+  clear_input(t, out);
+  for (size_t i = 0; i < images.size(); ++i) add_placed(images[i], t, placed[i], out);
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 }  // namespace octet

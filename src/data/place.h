@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images that lie in the network's input as a whole (letterbox, stretch), in evaluation and, with random changes, in
-// training.
+// Images that lie in the network's input as a whole (letterbox, stretch), in evaluation and, with random changes and in
+// mosaics, in training.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "src/data/boxes.h"
@@ -13,6 +14,9 @@ namespace octet {
 /// Exchanges left and right of interleaved pixels [height, width, channels] of 1 or 3 channels.
 void mirror(uint8_t* pixels, int height, int width, int channels);
 
+/// Exchanges red and blue of RGB pixels [height, width, 3].
+void exchange_red_and_blue(uint8_t* pixels, int height, int width);
+
 /// Returns where an image of that size lies in the input by transform.fit, which is letterbox, letterbox_corner or
 /// stretch. YOLOX rounds the sides of letterboxed images down and has them in the corner; Ultralytics' networks round
 /// to the nearest and have them in the middle.
@@ -21,13 +25,20 @@ Rectangle fitted(const PictureSize& image, const Transform& transform);
 /// The random choices for a training image that is placed in the input as a whole (Fit::letterbox and the like).
 struct Placed {
   Rectangle part;     ///< of the input: where the image comes to lie. It may reach outside, which is cut off
+  Rectangle visible;  ///< of the input: what is not cut off, within the input
   bool flip = false;  ///< the image is mirrored where it lies
   int hue = 0, saturation = 0, value = 0;  ///< what change_colours() adds
 };
 Placed draw_placed(const PictureSize& image, const Transform& transform, Random& random);
 
-/// Returns where a box of an image of that size lies in the input, cut off at its borders; an empty box if less than a
-/// pixel of one side or a tenth of the area is left.
+/// Returns the random choices for a mosaic (Bochkovskiy et al., YOLOv4, arXiv 2004.10934), as YOLOX makes it: four
+/// images, each as large as it fits the input, meet in a point of a ground with twice the input's height and width,
+/// where they are cut off; the input shows the ground's upper left corner, scaled and moved. Flip and colours are one
+/// choice for all.
+std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, const Transform& transform, Random& random);
+
+/// Returns where a box of an image of that size lies in the input, cut off where the image is; an empty box if less
+/// than a pixel of one side or a tenth of the area is left.
 Box placed_box(const Box& box, const PictureSize& image, const Transform& transform, const Placed& placed);
 
 /// Adds to hue (in degrees), saturation and value (0..255) of an RGB image, which stay within what they can be; grey
@@ -35,7 +46,11 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& transf
 void change_colours(Image& image, const Placed& placed);
 
 /// Writes the image, resized to placed.part, to out, [height, width, channels] of the transform; the rest is
-/// kLetterboxGrey.
+/// kLetterboxGrey, of a mask kUnlabelled.
 void place(const Image& image, const Transform& transform, const Placed& placed, uint8_t* out);
+
+/// Writes the images of a mosaic likewise, with the input's order of channels.
+void place_mosaic(const std::array<Image, 4>& images, const Transform& transform, const std::array<Placed, 4>& placed,
+                  uint8_t* out);
 
 }  // namespace octet

@@ -111,4 +111,23 @@ Image resize(const ImageView& input, int height, int width) {
   return resize_rows(view(resize_columns(input, width)), height);
 }
 
+Image resize_nearest(const ImageView& input, int height, int width) {
+  const auto channels = static_cast<size_t>(input.channels);
+  const auto nearest = [](int to, int from_size, int to_size) {
+    return static_cast<size_t>((2L * to + 1) * from_size / (2L * to_size));
+  };
+  Image output{height, width, input.channels, std::vector<uint8_t>(static_cast<size_t>(height) * width * channels)};
+  uint8_t* out = output.pixels.data();
+  for (int y = 0; y < height; ++y) {
+    const uint8_t* row = input.pixels + nearest(y, input.height, height) * input.stride;
+    for (int x = 0; x < width; ++x, out += channels)
+      std::copy_n(row + nearest(x, input.width, width) * channels, channels, out);
+  }
+  return output;
+}
+
+Image resize(const ImageView& input, int height, int width, const Transform& transform) {
+  return transform.classes ? resize_nearest(input, height, width) : resize(input, height, width);
+}
+
 }  // namespace octet

@@ -37,9 +37,9 @@ PictureSize resized_size(const PictureSize& image, int shorter) {
   return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
 }
 
-Image resize_shorter(const Image& image, int shorter) {
-  const PictureSize size = resized_size({image.height, image.width}, shorter);
-  return resize(view(image), size.height, size.width);
+Image resize_shorter(const Image& image, const Transform& t) {
+  const PictureSize size = resized_size({image.height, image.width}, t.resize);
+  return resize(view(image), size.height, size.width, t);
 }
 
 /// Copies the height x width pixels that start at (top, left) of the image; beyond the image they are t.outside.
@@ -93,18 +93,13 @@ void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
 void augment(const Image& image, const Transform& t, Random& random, uint8_t* out) {
   const Augmentation drawn = draw_augmentation(size_of(image), t, random);
   if (t.random_resized_crop) {
-    const Image part = resize(view(image, drawn.part), t.height, t.width);
+    const Image part = resize(view(image, drawn.part), t.height, t.width, t);
     std::copy(part.pixels.begin(), part.pixels.end(), out);
   } else {
     copy_crop(image, drawn.part.top, drawn.part.left, t, out);
   }
   if (drawn.flip) mirror(out, t.height, t.width, t.channels);
   if (t.cutout > 0) cut_out(t, drawn, out);
-}
-
-void exchange_red_and_blue(const Transform& t, uint8_t* out) {
-  const size_t bytes = t.height * row_bytes(t);
-  for (size_t i = 0; i < bytes; i += 3) std::swap(out[i], out[i + 2]);
 }
 
 bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
@@ -151,11 +146,11 @@ void check_size(const PictureSize& picture, const Transform& t, bool training) {
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   check_channels(image, t);
   if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
-    centre_crop(t.resize > 0 ? resize_shorter(image, t.resize) : image, t, out);
+    centre_crop(t.resize > 0 ? resize_shorter(image, t) : image, t, out);
   } else {
-    place(image, t, {.part = fitted(size_of(image), t)}, out);
+    place(image, t, {.part = fitted(size_of(image), t), .visible = {0, 0, t.height, t.width}}, out);
   }
-  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 Placement placement(const PictureSize& image, const Transform& t) {
@@ -192,22 +187,16 @@ void training_pixels(const Image& image, const Transform& t, Random& random, uin
   if (!crops(t)) {
     place(image, t, draw_placed(size_of(image), t, random), out);
   } else if (t.resize > 0 && !t.random_resized_crop) {
-    augment(resize_shorter(image, t.resize), t, random, out);
+    augment(resize_shorter(image, t), t, random, out);
   } else {
     augment(image, t, random, out);
   }
-  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(t, out);
+  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 Transform mask_transform(const Transform& transform) {
-  if (transform.resize > 0 || transform.random_resized_crop) {
-    throw usage_error(
-        "data.resize and data.random_resized_crop mix neighbouring pixels, and a class for each pixel (data.labels: "
-        "pixels) has no mean; leave them out");
-  }
-  if (!crops(transform))
-    throw usage_error("data.fit: a class for each pixel (data.labels: pixels) needs crop, which mixes none");
   Transform mask = transform;
+  mask.classes = true;
   mask.channels = 1;
   mask.order = ChannelOrder::rgb;
   mask.fill = {kUnlabelled};

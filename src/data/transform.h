@@ -37,6 +37,13 @@ ImageView view(const Image& image);
 /// it was trained on. Reads nothing outside the view.
 Image resize(const ImageView& input, int height, int width);
 
+/// Resizes to the nearest pixels, whose centres lie where those of resize() do: for masks, since classes have no mean.
+Image resize_nearest(const ImageView& input, int height, int width);
+
+struct Transform;
+/// Resizes as images of the transform are: resize(), or of masks resize_nearest().
+Image resize(const ImageView& input, int height, int width, const Transform& transform);
+
 /// The steps from an image to its place in a batch, in this order.
 struct Transform {
   int channels = 3;
@@ -57,8 +64,10 @@ struct Transform {
   double scale = 0;           ///< placed images: 1 - scale .. 1 + scale times as large as they fit
   double translate = 0;       ///< placed images: moved by up to this share of the input's height and width
   bool hsv = false;           ///< placed images: hue, saturation and value change
+  double mosaic = 0;          ///< placed images: the share that are mosaics of four
   // In both:
   ChannelOrder order = ChannelOrder::rgb;
+  bool classes = false;  ///< pixels are classes, see mask_transform()
 };
 
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
@@ -104,8 +113,7 @@ void training_pixels(const Image& image, const Transform& transform, Random& ran
 Rectangle random_part(const PictureSize& image, double area_min, Random& random);
 
 /// Returns the transform of a mask whose image goes through `transform`: drawn with the same random numbers, its pixels
-/// go where the image's go, and become kUnlabelled where the image shows nothing. Throws Error(usage) for a transform
-/// that resizes: classes have no mean.
+/// go where the image's go, by resize_nearest(), and become kUnlabelled where the image shows nothing.
 Transform mask_transform(const Transform& transform);
 
 /// Returns the evaluation transform for an input of that shape.

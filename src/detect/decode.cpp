@@ -11,6 +11,7 @@
 
 #include "kernels/core/quantize.h"
 #include "src/base/error.h"
+#include "src/net/shapes.h"
 
 namespace octet {
 namespace {
@@ -189,6 +190,36 @@ std::vector<Detection> suppress(std::vector<Detection> detections, double iou_th
     kept.push_back(detection);
   }
   return kept;
+}
+
+void require_masks(const Int8Graph& graph) {
+  const Int8Node& output = graph.nodes[static_cast<size_t>(graph.outputs.front())];
+  const Shape& shape = output.shape;
+  if (graph.outputs.size() == 1 && output.float_output && shape.h * shape.w > 1 && shape.c <= kUnlabelled) return;
+  throw usage_error(fmt::format("{} gives {}, no classes of pixels", graph.name, outputs_text(graph)));
+}
+
+Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize& image) {
+  const Shape &input = graph.input_shape(), &output = graph.nodes[static_cast<size_t>(graph.outputs.front())].shape;
+  const Placement place = placement(image, evaluation_transform(input, graph.preprocessing));
+  // Returns the row (or column) of the output at which one of the image lies, or -1.
+  const auto at = [](int pixel, double scale, double first, int input_side, int output_side) {
+    const double inside = first + scale * (pixel + 0.5);
+    return inside < 0 || inside >= input_side ? -1 : static_cast<int>(inside * output_side / input_side);
+  };
+  Image mask{image.height, image.width, 1, {}};
+  mask.pixels.assign(static_cast<size_t>(image.height) * image.width, kUnlabelled);
+  for (int y = 0; y < image.height; ++y) {
+    const int row = at(y, place.scale_y, place.top, input.h, output.h);
+    for (int x = 0; x < image.width && row >= 0; ++x) {
+      const int column = at(x, place.scale_x, place.left, input.w, output.w);
+      if (column < 0) continue;
+      const float* pixel = logits + (static_cast<size_t>(row) * output.w + column) * output.c;
+      mask.pixels[static_cast<size_t>(y) * image.width + x] =
+          static_cast<uint8_t>(std::max_element(pixel, pixel + output.c) - pixel);
+    }
+  }
+  return mask;
 }
 
 }  // namespace octet

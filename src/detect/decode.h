@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what a detector's outputs hold to boxes in an image's own pixels.
+// From what the outputs of a detector or of a network of segmentation hold to boxes and classes in an image's own
+// pixels.
 #pragma once
 
 #include <cstddef>
@@ -63,6 +64,14 @@ std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutput
 /// Returns the boxes that box_decoder(graph) finds.
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options);
+
+/// Throws Error(usage) for a network that does not give one output of float logits of up to 255 classes for each pixel.
+void require_masks(const Int8Graph& graph);
+
+/// Returns the class of each pixel of an image of that size, one channel: that of the highest logit at its place, the
+/// first of equal ones; kUnlabelled where the input does not show the image. logits: [height, width, classes] of the
+/// output.
+Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize& image);
 
 /// Returns what is left when of two detections of one class that overlap more than `iou_threshold` the one of the lower
 /// score is left out (non-maximum suppression), the highest score first; of equal scores the first stays.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace octet {
 namespace {
@@ -46,11 +48,23 @@ std::string letters_of(const std::string& text) {
   return result;
 }
 
+/// Returns the size of a letter's pixels: letters of 14 pixels in an image of 480.
+int scale_of(const Image& image) {
+  constexpr int kPixelsOfScale = 240;
+  return std::max(1, (std::min(image.height, image.width) + kPixelsOfScale / 2) / kPixelsOfScale);
+}
+
+constexpr int kLineHeight = kLetterHeight + 2;
+
+std::string name_of(int class_index, std::span<const std::string> class_names) {
+  const auto c = static_cast<size_t>(class_index);
+  return c < class_names.size() ? class_names[c] : fmt::format("class {}", c);
+}
+
 /// Writes a line over a ground of `colour`, above a box or, at the upper border, within it.
 void write(Image& image, const std::string& text, const Box& box, int scale, const Colour& colour) {
   const std::string line = letters_of(text);
-  const int width = scale * (static_cast<int>(line.size()) * (kLetterWidth + 1) + 1),
-            height = scale * (kLetterHeight + 2);
+  const int width = scale * (static_cast<int>(line.size()) * (kLetterWidth + 1) + 1), height = scale * kLineHeight;
   const int left = std::clamp(static_cast<int>(std::lround(box.x)), 0, std::max(image.width - width, 0));
   const int above = static_cast<int>(std::lround(box.y)) - height;
   const int top = above < 0 ? std::max(above + height, 0) : above;
@@ -78,17 +92,37 @@ Image in_colour(const Image& image) {
 }  // namespace
 
 Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names) {
-  constexpr int kPixelsOfScale = 240;  // letters of 14 pixels in an image of 480
   Image result = in_colour(image);
-  const int scale = std::max(1, (std::min(image.height, image.width) + kPixelsOfScale / 2) / kPixelsOfScale);
+  const int scale = scale_of(image);
   std::vector<Detection> order(detections.begin(), detections.end());
   std::stable_sort(order.begin(), order.end(),
                    [](const Detection& a, const Detection& b) { return a.score < b.score; });  // the best on top
   for (const Detection& d : order) frame(result, d.box, scale, colour_of(d.class_index));
   for (const Detection& d : order) {
-    const auto c = static_cast<size_t>(d.class_index);
-    const std::string name = c < class_names.size() ? class_names[c] : fmt::format("class {}", c);
+    const std::string name = name_of(d.class_index, class_names);
     write(result, fmt::format("{} {:.2f}", name, d.score), d.box, scale, colour_of(d.class_index));
+  }
+  return result;
+}
+
+Image draw_classes(const Image& image, const Image& mask, std::span<const std::string> class_names) {
+  Image result = in_colour(image);
+  std::map<int, long> pixels;  // by class
+  for (size_t i = 0; i < mask.pixels.size(); ++i) {
+    if (mask.pixels[i] == kUnlabelled) continue;
+    ++pixels[mask.pixels[i]];
+    const Colour colour = colour_of(mask.pixels[i]);
+    uint8_t* pixel = &result.pixels[3 * i];
+    for (size_t c = 0; c < colour.size(); ++c) pixel[c] = static_cast<uint8_t>((pixel[c] + colour[c] + 1) / 2);
+  }
+  std::vector<std::pair<long, int>> order;
+  for (const auto& [class_index, count] : pixels) order.emplace_back(-count, class_index);
+  std::sort(order.begin(), order.end());
+  const int scale = scale_of(image);
+  double below = 0;
+  for (const auto& [count, class_index] : order) {
+    below += scale * kLineHeight;
+    write(result, name_of(class_index, class_names), {0, below, 0, 0}, scale, colour_of(class_index));
   }
   return result;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A picture of what a detector found, for people.
+// Pictures of what a detector or a network of segmentation found, for people.
 #pragma once
 
 #include <array>
@@ -17,6 +17,10 @@ namespace octet {
 /// Returns the image, in colour, with a frame around each box and the class and score above it; a class has one colour.
 /// class_names: by class; without one it is called by its number. Lines and letters grow with the image.
 Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names);
+
+/// Returns the image, in colour, half under the colours of its pixels' classes, whose names stand in its upper left
+/// corner in the order of their shares. mask: the class of each pixel; what is kUnlabelled stays as it is.
+Image draw_classes(const Image& image, const Image& mask, std::span<const std::string> class_names);
 
 /// The letters on such a picture: 5 x 7 pixels each.
 inline constexpr int kLetterWidth = 5, kLetterHeight = 7;

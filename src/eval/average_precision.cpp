@@ -94,6 +94,7 @@ long match(const ClassImage& image, const AreaRange& area, std::vector<Outcome>&
 struct PrecisionRecall {
   double precision = 0;  ///< the mean over recall_point()
   double recall = 0;     ///< of all its detections
+  std::array<double, kRecalls> curve{};
 };
 
 /// Returns the curve of outcomes in the order of their scores, of which those below `most` in their image count.
@@ -107,13 +108,15 @@ PrecisionRecall precision_recall(const std::vector<Outcome>& outcomes, int t, si
     precision.push_back(right / (wrong + right + std::numeric_limits<double>::epsilon()));
   }
   for (size_t i = precision.size(); i > 1; --i) precision[i - 2] = std::max(precision[i - 2], precision[i - 1]);
-  double sum = 0;
+  PrecisionRecall result;
   size_t at = 0;
   for (int r = 0; r < kRecalls; ++r) {
     while (at < recall.size() && recall[at] < recall_point(r)) ++at;
-    if (at < recall.size()) sum += precision[at];
+    if (at < recall.size()) result.curve[static_cast<size_t>(r)] = precision[at];
   }
-  return {sum / kRecalls, recall.empty() ? 0 : recall.back()};
+  result.precision = std::accumulate(result.curve.begin(), result.curve.end(), 0.0) / kRecalls;
+  result.recall = recall.empty() ? 0 : recall.back();
+  return result;
 }
 
 /// The mean of what was added; NaN of nothing.
@@ -179,7 +182,7 @@ AveragePrecision average_precision(std::span<const ImageBoxes> images, int class
   Mean ap, ap50, ap75;
   std::array<Mean, 3> ap_of_size, recall_of_best, recall_of_size;
   for (const std::vector<ClassImage>& all : by_class(images, classes)) {
-    AveragePrecision::OfClass of_class{kNothing, kNothing, kNothing, 0};
+    AveragePrecision::OfClass of_class{kNothing, kNothing, kNothing, 0, {}};
     for (size_t a = 0; a < kAreas.size(); ++a) {
       const auto [outcomes, labels] = outcomes_of(all, kAreas[a]);
       if (labels == 0) continue;
@@ -189,13 +192,14 @@ AveragePrecision average_precision(std::span<const ImageBoxes> images, int class
           const PrecisionRecall of = precision_recall(outcomes, t, kMostDetections[m], labels);
           (a == 0 ? recall_of_best[m] : recall_of_size[a - 1]).add(of.recall);
           precision[static_cast<size_t>(t)] = of.precision;  // of the last m in the end
+          if (a == 0 && t == 0) of_class.precision50 = of.curve;
         }
       const double mean = std::accumulate(precision.begin(), precision.end(), 0.0) / kThresholds;
       if (a > 0) {
         ap_of_size[a - 1].add(mean);
         continue;
       }
-      of_class = {mean, precision[0], precision[5], labels};
+      of_class.ap = mean, of_class.ap50 = precision[0], of_class.ap75 = precision[5], of_class.labels = labels;
       ap.add(mean), ap50.add(precision[0]), ap75.add(precision[5]);
     }
     result.of_class.push_back(of_class);

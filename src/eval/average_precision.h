@@ -29,6 +29,8 @@ struct AveragePrecision {
   struct OfClass {
     double ap = 0, ap50 = 0, ap75 = 0;
     long labels = 0;  ///< that are no crowds
+    /// The precision at recalls 0, 0.01 .. 1, with boxes that overlap by half, the best at that recall or a higher one.
+    std::array<double, 101> precision50{};
   };
   std::vector<OfClass> of_class;
 };

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -14,7 +17,7 @@
 
 #include "src/base/error.h"
 #include "src/base/text.h"
-#include "src/data/decoders.h"
+#include "src/base/threads.h"
 #include "src/detect/decode.h"
 #include "src/eval/metrics.h"
 
@@ -34,8 +37,7 @@ class ClassScorer : public Scorer {
     const auto classes = static_cast<size_t>(task_.classes());
     const std::span<const float> logits = floats(outputs.front(), batch.labels.size() * classes);
     const size_t first = predictions_.size();
-    for (size_t i = 0; i < batch.labels.size(); ++i) {
-      const Answer answer = judge(logits.subspan(i * classes, classes), batch.labels[i]);
+    for (const Answer& answer : judged(logits, batch.labels, classes)) {
       take(answer);
       if (shared_) answers_.push_back(answer);
     }
@@ -73,6 +75,28 @@ class ClassScorer : public Scorer {
     right_.push_back(answer.prediction == answer.label);
   }
 
+  /// Judges the answers of a batch, many of them on all cores.
+  std::vector<Answer> judged(std::span<const float> logits, std::span<const int64_t> labels, size_t classes) {
+    constexpr size_t kPart = 1 << 14;
+    std::vector<Answer> answers(labels.size());
+    const size_t parts = (labels.size() + kPart - 1) / kPart;
+    std::vector<std::exception_ptr> errors(parts);
+    const auto judge_part = [&](int part, int) {
+      const size_t begin = static_cast<size_t>(part) * kPart, end = std::min(begin + kPart, labels.size());
+      try {
+        for (size_t i = begin; i < end; ++i) answers[i] = judge(logits.subspan(i * classes, classes), labels[i]);
+      } catch (...) {
+        errors[static_cast<size_t>(part)] = std::current_exception();
+      }
+    };
+    if (parts > 1 && !pool_) pool_.emplace(0);
+    if (parts > 1) pool_->run(static_cast<int>(parts), judge_part);
+    if (parts == 1) judge_part(0, 0);
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
+    return answers;
+  }
+
   /// Adds the overlaps of a batch whose predictions begin at `first`.
   void add_pictures(const Batch& batch, size_t first) {
     const size_t answers = task_.answers(), classes = static_cast<size_t>(task_.classes());
@@ -90,6 +114,7 @@ class ClassScorer : public Scorer {
   std::vector<bool> right_;
   std::vector<Overlap> overlaps_;
   std::vector<Answer> answers_;  // of this process, if several share the set
+  std::optional<ThreadPool> pool_;
 };
 
 /// Boxes, by COCO's average precision.
@@ -104,7 +129,8 @@ class BoxScorer : public Scorer {
         finite_ = finite_ && std::isfinite(value);
     for (int i = 0; i < batch.size; ++i) {
       const size_t index = batch.indices[static_cast<size_t>(i)];
-      images_.push_back({dataset_.boxes(index), decode_boxes(decoder_, outputs, i, size_of(index), options_)});
+      images_.push_back({dataset_.boxes(index),
+                         decode_boxes(decoder_, outputs, i, batch.sizes.at(static_cast<size_t>(i)), options_)});
       predictions_.push_back(number_of(images_.back().detections));
     }
   }
@@ -126,13 +152,6 @@ class BoxScorer : public Scorer {
   }
 
  private:
-  /// The size of an image as read() gives it.
-  PictureSize size_of(size_t index) const {
-    const PictureHeader header = *dataset_.header(index);
-    const PictureSize stored{header.height, header.width};
-    return dataset_.orientation() == Orientation::exif ? upright(stored, header.orientation) : stored;
-  }
-
   /// Returns a number that tells lists of boxes apart.
   static int number_of(const std::vector<Detection>& detections) {
     std::string bytes;

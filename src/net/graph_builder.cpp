@@ -18,10 +18,12 @@ int GraphBuilder::append(Node node) {
 }
 
 int GraphBuilder::conv(const std::string& name, int x, const ConvSpec& spec) {
+  Window window = square(spec.kernel, spec.stride, spec.pad);
+  window.dilation_h = window.dilation_w = spec.dilation;
   return append({.name = name,
                  .op = Op::conv2d,
                  .inputs = {x},
-                 .window = square(spec.kernel, spec.stride, spec.pad),
+                 .window = window,
                  .out_channels = spec.out_channels,
                  .groups = spec.groups,
                  .bias = spec.bias});
@@ -56,8 +58,8 @@ int GraphBuilder::slice(const std::string& name, int x, int first_channel, int c
       {.name = name, .op = Op::slice, .inputs = {x}, .out_channels = channels, .first_channel = first_channel});
 }
 
-int GraphBuilder::resize(const std::string& name, int x, int factor) {
-  return append({.name = name, .op = Op::resize, .inputs = {x}, .factor_h = factor, .factor_w = factor});
+int GraphBuilder::resize(const std::string& name, int x, int factor, Op op) {
+  return append({.name = name, .op = op, .inputs = {x}, .factor_h = factor, .factor_w = factor});
 }
 
 int GraphBuilder::channel_shuffle(const std::string& name, int x, int groups) {

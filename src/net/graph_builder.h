@@ -17,6 +17,7 @@ struct ConvSpec {
   int pad = 0;
   int groups = 1;
   bool bias = false;
+  int dilation = 1;
 };
 
 /// Builds a graph node by node. Each function appends a node called `name` that reads node `x`, and returns its index.
@@ -32,7 +33,7 @@ class GraphBuilder {
   int max_pool(const std::string& name, int x, const Window& window);
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
   int slice(const std::string& name, int x, int first_channel, int channels);
-  int resize(const std::string& name, int x, int factor);
+  int resize(const std::string& name, int x, int factor, Op op = Op::resize);  ///< or resize_bilinear
   int channel_shuffle(const std::string& name, int x, int groups);
   int dropout(const std::string& name, int x, double probability);  ///< for probability 0 no node, but x
   int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
@@ -67,6 +68,16 @@ namespace octet::zoo {
 /// divides it by 4.
 bool small_stem(const ModelSpec& spec);
 
+/// What a network of segmentation takes from those for classes: values of stride 8 and the last ones, of
+/// stride 16, where the strides of 32 are dilations of 2 (Chen et al. 2017, Rethinking atrous convolution).
+struct DenseFeatures {
+  int low = 0, high = 0;
+};
+
+/// Appends the head of LR-ASPP (Howard et al. 2019, section 6.4), named as in torchvision, and returns the graph, whose
+/// logits have the size of the input. The sides of the input must be multiples of 16.
+Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& spec);
+
 /// Appends the end of torchvision's mobile networks, a global pool, dropout and a linear layer "classifier.1", and
 /// returns the graph.
 Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec);
@@ -79,6 +90,8 @@ Graph shufflenet_v2(const ModelSpec& spec, int first_channels);  ///< 48 (x0.5) 
 Graph squeezenet1_1(const ModelSpec& spec);
 Graph efficientnet_b0(const ModelSpec& spec);
 Graph mobilenet_v3_large(const ModelSpec& spec);
+Graph lraspp_mobilenet_v2(const ModelSpec& spec);
+Graph lraspp_mobilenet_v3_large(const ModelSpec& spec);
 Graph vgg_bn(const ModelSpec& spec, int depth);  ///< depth 11 or 16
 Graph unet(const ModelSpec& spec, int depth);    ///< depth: how often the image is halved, at least 1
 Graph custom(const ModelSpec& spec);             ///< the graph that a recipe writes in model.graph

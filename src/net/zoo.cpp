@@ -36,6 +36,8 @@ const std::vector<Entry>& entries() {
       {"mobilenet_v2", zoo::mobilenet_v2},
       {"mobilenet_v3_large", zoo::mobilenet_v3_large},
       {"efficientnet_b0", zoo::efficientnet_b0},
+      {"lraspp_mobilenet_v2", zoo::lraspp_mobilenet_v2},
+      {"lraspp_mobilenet_v3_large", zoo::lraspp_mobilenet_v3_large},
       {"shufflenet_v2_x0_5", with_depth(zoo::shufflenet_v2, 48)},
       {"shufflenet_v2_x1_0", with_depth(zoo::shufflenet_v2, 116)},
       {"vgg11_bn", with_depth(zoo::vgg_bn, 11)},

@@ -42,13 +42,15 @@ struct Block {
   int in, expanded, out, kernel, stride;
   Act act;
   bool excites;
+  int dilation = 1;
 };
 
 int inverted_residual(GraphBuilder& b, const std::string& name, int x, const Block& block, const Excite& e) {
   int y = x, index = 0;
   const auto part = [&] { return fmt::format("{}.block.{}", name, index++); };
   if (block.expanded != block.in) y = conv_act(b, part(), y, {.out_channels = block.expanded}, block.act);
-  const ConvSpec depthwise{block.expanded, block.kernel, block.stride, block.kernel / 2, block.expanded};
+  const ConvSpec depthwise{block.expanded, block.kernel, block.stride,  block.kernel / 2 * block.dilation,
+                           block.expanded, false,        block.dilation};
   y = conv_act(b, part(), y, depthwise, block.act);
   if (block.excites) y = excite(b, part(), y, block.expanded, e);
   const std::string project = part();
@@ -96,7 +98,10 @@ Graph efficientnet_b0(const ModelSpec& spec) {
   return pooled_classifier(b, x, spec);
 }
 
-Graph mobilenet_v3_large(const ModelSpec& spec) {
+namespace {
+
+/// Appends MobileNetV3-Large up to its last convolution as layers `name`.0 to `name`.16.
+DenseFeatures large_blocks(GraphBuilder& b, const std::string& name, bool small, bool dense) {
   constexpr Act kRelu = Act::relu, kHard = Act::hard_swish;
   std::array<Block, 15> blocks = {{{16, 16, 16, 3, 1, kRelu, false},  // table 1 of the paper
                                    {16, 64, 24, 3, 2, kRelu, false},
@@ -113,15 +118,33 @@ Graph mobilenet_v3_large(const ModelSpec& spec) {
                                    {112, 672, 160, 5, 2, kHard, true},
                                    {160, 960, 160, 5, 1, kHard, true},
                                    {160, 960, 160, 5, 1, kHard, true}}};
-  const bool small = small_stem(spec);
-  if (small) blocks[1].stride = 1;  // and the stem's: 32x32 pixels end as 4x4
-  GraphBuilder b(spec.name, spec.input, spec.folded, /*epsilon=*/0.001);
-  int x = conv_act(b, "features.0", b.input(), {16, 3, small ? 1 : 2, 1}, kHard);
+  constexpr size_t kLow = 3, kLast = 12;  // the blocks that begin stride 8, as torchvision has it, and stride 32
+  if (small) blocks[1].stride = 1;        // and the stem's: 32x32 pixels end as 4x4
+  for (size_t i = kLast; dense && i < blocks.size(); ++i) blocks[i].stride = 1, blocks[i].dilation = 2;
+  DenseFeatures features;
+  int x = conv_act(b, name + ".0", b.input(), {16, 3, small ? 1 : 2, 1}, kHard);
   for (size_t i = 0; i < blocks.size(); ++i) {
-    x = inverted_residual(b, fmt::format("features.{}", i + 1), x, blocks[i],
+    x = inverted_residual(b, fmt::format("{}.{}", name, i + 1), x, blocks[i],
                           {scaled_channels(blocks[i].expanded, 0.25), Act::relu, Function::hard_sigmoid});
+    if (i == kLow) features.low = x;
   }
-  x = conv_act(b, "features.16", x, {.out_channels = 960}, kHard);
+  features.high = conv_act(b, name + ".16", x, {.out_channels = 960}, kHard);
+  return features;
+}
+
+constexpr double kLargeEpsilon = 0.001;
+
+}  // namespace
+
+Graph lraspp_mobilenet_v3_large(const ModelSpec& spec) {
+  GraphBuilder b(spec.name, spec.input, spec.folded, kLargeEpsilon);
+  return lraspp(b, large_blocks(b, "backbone", /*small=*/false, /*dense=*/true), spec);
+}
+
+Graph mobilenet_v3_large(const ModelSpec& spec) {
+  constexpr Act kHard = Act::hard_swish;
+  GraphBuilder b(spec.name, spec.input, spec.folded, kLargeEpsilon);
+  int x = large_blocks(b, "features", small_stem(spec), /*dense=*/false).high;
   x = b.unary(Op::global_avg_pool, "avgpool", x);
   x = b.unary(Op::flatten, "flatten", x);
   x = b.linear("classifier.0", x, 1280);

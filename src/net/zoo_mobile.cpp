@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "src/base/error.h"
 #include "src/net/graph_builder.h"
 
 namespace octet::zoo {
@@ -17,7 +18,7 @@ struct BottleneckRow {
 };
 
 struct InvertedResidual {
-  int in_channels, out_channels, expansion, stride;
+  int in_channels, out_channels, expansion, stride, dilation;
 };
 
 int inverted_residual(GraphBuilder& b, const std::string& name, int x, const InvertedResidual& block) {
@@ -29,7 +30,8 @@ int inverted_residual(GraphBuilder& b, const std::string& name, int x, const Inv
     ++index;
   }
   const std::string depthwise = fmt::format("{}.conv.{}", name, index);
-  y = b.conv_bn(depthwise + ".0", depthwise + ".1", y, {hidden, 3, block.stride, 1, hidden});
+  const ConvSpec depthwise_spec{hidden, 3, block.stride, block.dilation, hidden, false, block.dilation};
+  y = b.conv_bn(depthwise + ".0", depthwise + ".1", y, depthwise_spec);
   y = b.unary(Op::relu6, depthwise + ".2", y);
   y = b.conv_bn(fmt::format("{}.conv.{}", name, index + 1), fmt::format("{}.conv.{}", name, index + 2), y,
                 {block.out_channels, 1, 1, 0});
@@ -63,29 +65,68 @@ Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec) {
   return b.finish();
 }
 
-Graph mobilenet_v2(const ModelSpec& spec) {
+namespace {
+
+/// Appends the stem and the rows of table 2 as layers `name`.0 to `name`.17.
+DenseFeatures bottlenecks(GraphBuilder& b, const std::string& name, const ModelSpec& spec, bool small, bool dense) {
   std::array<BottleneckRow, 7> rows = {
       {{1, 16, 1, 1}, {6, 24, 2, 2}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}}};
-  const bool small = small_stem(spec);
-  if (small) rows[1].stride = 1;  // and the stem's: 32x32 pixels end as 4x4, as 224x224 end as 7x7
-  int channels = scaled_channels(32, spec.width);
-
-  GraphBuilder b(spec.name, spec.input, spec.folded);
-  int x = b.conv_bn("features.0.0", "features.0.1", b.input(), {channels, 3, small ? 1 : 2, 1});
-  x = b.unary(Op::relu6, "features.0.2", x);
-  int index = 1;
-  for (const BottleneckRow& row : rows) {
-    const int out = scaled_channels(row.channels, spec.width);
-    for (int i = 0; i < row.repeats; ++i, ++index) {
-      x = inverted_residual(b, fmt::format("features.{}", index), x,
-                            {channels, out, row.expansion, i == 0 ? row.stride : 1});
+  constexpr size_t kLow = 2, kLast = 5;  // the row that ends at stride 8, and the one that begins stride 32
+  if (small) rows[1].stride = 1;         // and the stem's: 32x32 pixels end as 4x4, as 224x224 end as 7x7
+  if (dense) rows[kLast].stride = 1;
+  int channels = scaled_channels(32, spec.width), index = 1;
+  DenseFeatures features;
+  int x = b.conv_bn(name + ".0.0", name + ".0.1", b.input(), {channels, 3, small ? 1 : 2, 1});
+  x = b.unary(Op::relu6, name + ".0.2", x);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const int out = scaled_channels(rows[r].channels, spec.width);
+    for (int i = 0; i < rows[r].repeats; ++i, ++index) {
+      x = inverted_residual(
+          b, fmt::format("{}.{}", name, index), x,
+          {channels, out, rows[r].expansion, i == 0 ? rows[r].stride : 1, dense && r >= kLast ? 2 : 1});
       channels = out;
     }
+    if (r == kLow) features.low = x;
   }
+  features.high = x;
+  return features;
+}
+
+}  // namespace
+
+Graph mobilenet_v2(const ModelSpec& spec) {
+  GraphBuilder b(spec.name, spec.input, spec.folded);
+  int x = bottlenecks(b, "features", spec, small_stem(spec), /*dense=*/false).high;
   const int last = scaled_channels(1280, std::max(1.0, spec.width));
   x = b.conv_bn("features.18.0", "features.18.1", x, {last, 1, 1, 0});
   x = b.unary(Op::relu6, "features.18.2", x);
   return pooled_classifier(b, x, spec);
+}
+
+Graph lraspp_mobilenet_v2(const ModelSpec& spec) {
+  GraphBuilder b(spec.name, spec.input, spec.folded);
+  return lraspp(b, bottlenecks(b, "backbone", spec, /*small=*/false, /*dense=*/true), spec);
+}
+
+Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& spec) {
+  constexpr int kChannels = 128, kLow = 8, kHigh = 16;
+  if (spec.input.h % kHigh != 0 || spec.input.w % kHigh != 0)
+    throw usage_error(
+        fmt::format("model: {} halves the picture 4 times, so {} must divide its height and width, {}x{}; "
+                    "data.fit: letterbox puts others into a larger input",
+                    spec.name, kHigh, spec.input.h, spec.input.w));
+  const std::string name = "classifier";
+  int x = b.conv_bn(name + ".cbr.0", name + ".cbr.1", features.high, {.out_channels = kChannels});
+  x = b.unary(Op::relu, name + ".cbr.2", x);
+  int gate = b.unary(Op::global_avg_pool, name + ".scale.0", features.high);
+  gate = b.conv(name + ".scale.1", gate, {.out_channels = kChannels});
+  gate = b.lookup(Function::sigmoid, name + ".scale.2", gate);
+  x = b.join(Op::mul, name + ".mul", {x, gate});
+  x = b.resize(name + ".resize", x, kHigh / kLow, Op::resize_bilinear);
+  const int low = b.conv(name + ".low_classifier", features.low, {.out_channels = spec.classes, .bias = true});
+  const int high = b.conv(name + ".high_classifier", x, {.out_channels = spec.classes, .bias = true});
+  b.resize("resize", b.join(Op::add, name + ".add", {low, high}), kLow, Op::resize_bilinear);
+  return b.finish();
 }
 
 Graph squeezenet1_1(const ModelSpec& spec) {

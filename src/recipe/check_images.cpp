@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/data/decoders.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -38,7 +39,9 @@ struct Found {
 std::optional<PictureHeader> checked_header(const List& list, size_t index) try {
   const std::optional<PictureHeader> header = list.dataset.header(index);
   if (!header) return header;
-  check_size({header->height, header->width}, list.transform, list.training);  // as stored: crops are square
+  const PictureSize stored{header->height, header->width};
+  const bool turns = list.dataset.orientation() == Orientation::exif;
+  check_size(turns ? upright(stored, header->orientation) : stored, list.transform, list.training);
   return header;
 } catch (const Error& error) {
   const std::string name = list.dataset.describe(index), what = error.what();

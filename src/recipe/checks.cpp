@@ -39,6 +39,7 @@ const Format& find_format(std::string_view name) {
       {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
       {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
       {"coco", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
+      {"yolo", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
   };
   const auto found = std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.name == name; });
@@ -47,7 +48,7 @@ const Format& find_format(std::string_view name) {
 }
 
 /// Whether splits have names of the user's choice.
-bool is_folder(const DataRecipe& data) { return data.format == "image_folder" || data.format == "coco"; }
+bool is_folder(const DataRecipe& data) { return data.format == "image_folder" || has_boxes(data.format); }
 
 struct DataChecks : Checks {
   void run() const {
@@ -59,7 +60,9 @@ struct DataChecks : Checks {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
-    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder and coco");
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco and yolo");
+    require(d.class_names.empty() || (folder && d.classes.empty()), "data.class_names",
+            "only for data.format image_folder, coco and yolo, without data.classes");
     check_splits(folder);
     check_labels(synthetic);
     check_fit();
@@ -69,15 +72,18 @@ struct DataChecks : Checks {
     };
     per_channel(d.mean, "data.mean");
     per_channel(d.std, "data.std");
+    const int shorter = std::min(d.image_size, d.width()), longer = std::max(d.image_size, d.width());
     require(d.image_size >= 8, "data.image_size", fmt::format("{}; allowed: 8 .. 2048", d.image_size));
-    require(d.resize == 0 || d.resize >= d.image_size, "data.resize",
-            fmt::format("{} is below data.image_size {}", d.resize, d.image_size));
+    require(d.width() >= 8, "data.image_width", fmt::format("{}; allowed: 0, 8 .. 2048", d.image_width));
+    require(folder || d.width() == d.image_size, "data.image_width",
+            fmt::format("{}, but data.format {} has square images; leave it out", d.image_width, d.format));
+    require(d.resize == 0 || d.resize >= longer, "data.resize",
+            fmt::format("{} is below data.image_size {}", d.resize, longer));
     require(!format.fixed || d.resize > 0 || d.image_size <= format.image_size, "data.image_size",
             fmt::format("{} is larger than the {} pixels of {}; set data.resize", d.image_size, format.image_size,
                         d.format));
-    require(d.pad < d.image_size, "data.pad", fmt::format("{} is not below data.image_size {}", d.pad, d.image_size));
-    require(d.cutout < d.image_size, "data.cutout",
-            fmt::format("{} is not below data.image_size {}", d.cutout, d.image_size));
+    require(d.pad < shorter, "data.pad", fmt::format("{} is not below data.image_size {}", d.pad, shorter));
+    require(d.cutout < shorter, "data.cutout", fmt::format("{} is not below data.image_size {}", d.cutout, shorter));
     require(!(d.random_resized_crop && d.pad > 0), "data.pad", "cannot be joined with data.random_resized_crop");
     require(!synthetic || d.synthetic_size >= d.synthetic_classes, "data.synthetic_size",
             fmt::format("{} is below data.synthetic_classes {}", d.synthetic_size, d.synthetic_classes));
@@ -93,9 +99,6 @@ struct DataChecks : Checks {
             fmt::format("bgr, but data.channels is {}", d.channels));
     const bool crops = d.fit == Fit::crop;
     require(!crops || d.labels != Labels::boxes, "data.fit", "crop would cut boxes off; set letterbox_corner");
-    require(crops || d.labels != Labels::pixels, "data.fit",
-            fmt::format("{} mixes neighbouring pixels, and their classes (data.labels: pixels) have no mean; set crop",
-                        fit));
     const auto only_crops = [&](const char* key, bool set) {
       require(crops || !set, key, fmt::format("is for data.fit: crop, which is {}; leave it out", fit));
     };
@@ -109,23 +112,27 @@ struct DataChecks : Checks {
     only_placed("data.scale", d.scale > 0);
     only_placed("data.translate", d.translate > 0);
     only_placed("data.hsv", d.hsv);
+    only_placed("data.mosaic", d.mosaic > 0);
+    require(d.mosaic == 0 || d.labels != Labels::image, "data.mosaic",
+            "a mosaic of images has no class (data.labels: image); leave it out");
   }
 
-  /// Checks what segmentation needs: a data set with masks, and no resize, which classes cannot go through.
+  /// Checks that the data set has the labels that are asked for.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
-    require((d.labels == Labels::boxes) == (d.format == "coco"), "data.labels",
-            fmt::format("{}, but data.format is {}: boxes come with coco, and with it alone",
+    require((d.labels == Labels::boxes) == has_boxes(d.format), "data.labels",
+            fmt::format("{}, but data.format is {}: boxes come with coco and yolo, and with them alone",
                         name_in(kLabels, d.labels), d.format));
     if (d.labels != Labels::pixels) return;
-    require(synthetic, "data.labels",
-            fmt::format("pixels, but {} has a class for each image; masks come with data.format synthetic", d.format));
-    require(d.synthetic_classes == 2 || d.synthetic_classes == 4, "data.synthetic_classes",
+    require(synthetic || d.format == "image_folder", "data.labels",
+            fmt::format("pixels, but {} has a class for each image; masks come with data.format image_folder (beside "
+                        "the images) and synthetic",
+                        d.format));
+    require(synthetic || !d.classes.empty() || !d.class_names.empty(), "data.class_names",
+            "needed with data.labels: pixels: the classes of the masks' numbers; or data.classes, a file");
+    require(!synthetic || d.synthetic_classes == 2 || d.synthetic_classes == 4, "data.synthetic_classes",
             fmt::format("{}; with data.labels: pixels 2 (background, shape) or 4 (background, disc, box, triangle)",
                         d.synthetic_classes));
-    const char* cure = "mixes neighbouring pixels, and their classes (data.labels: pixels) have no mean; leave it out";
-    require(d.resize == 0, "data.resize", cure);
-    require(!d.random_resized_crop, "data.random_resized_crop", cure);
   }
 
   /// Checks that the images which train, which choose and which give the final figures are different ones.
@@ -175,8 +182,8 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   const Format& format = find_format(data.format);
   if (data.path.empty()) data.path = format.path;
   if (is_folder(data) && places.count("data.orientation") == 0) data.orientation = Orientation::exif;
-  if (data.format == "coco" && places.count("data.labels") == 0) data.labels = Labels::boxes;
-  if (data.format == "coco" && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
+  if (has_boxes(data.format) && places.count("data.labels") == 0) data.labels = Labels::boxes;
+  if (has_boxes(data.format) && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
   if (data.channels == 0) data.channels = format.channels;
   if (data.image_size == 0) data.image_size = format.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {

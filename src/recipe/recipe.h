@@ -63,11 +63,14 @@ struct DataRecipe {
   std::string validation;       ///< likewise, images for every choice; "": cut from the training set by seed
   std::string test = "test";    ///< likewise, images for the final figures: nothing is chosen on them
   std::string test_path;        ///< where the test images are, if not in path
-  std::string classes;  ///< image_folder, coco: file with one class on each line; empty: sorted folders, categories
+  std::string classes;          ///< image_folder, coco: file with one class on each line; empty: class_names
+  std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
+  int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   double validation_fraction =
       0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
   int channels = 0;     ///< read_recipe() replaces 0 by the format's
   int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's
+  int image_width = 0;  ///< its width, if another than the height
   Fit fit = Fit::crop;  ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
   ChannelOrder channel_order = ChannelOrder::rgb;
   /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for
@@ -86,7 +89,10 @@ struct DataRecipe {
   double crop_area_min = 0.08;
   double scale = 0, translate = 0;                            ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
+  double mosaic = 0;                                          ///< likewise, the share of mosaics
+  int mosaic_off = 15;                                        ///< the last epochs of a phase, without mosaics
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
+  int width() const { return image_width > 0 ? image_width : image_size; }  ///< of the network's input
   bool operator==(const DataRecipe&) const = default;
 };
 
@@ -104,8 +110,9 @@ struct ModelRecipe {
   std::string stem = "auto";
   bool folded = false;
   double dropout = 0.0;
-  std::string weights;  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
-  std::string onnx;     ///< for name onnx: the file
+  std::string weights;                  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
+  std::vector<std::string> new_layers;  ///< begin at random in spite of `weights`
+  std::string onnx;                     ///< for name onnx: the file
   std::vector<GraphNodeRecipe> graph;
   std::vector<std::string> outputs;
   bool operator==(const ModelRecipe&) const = default;

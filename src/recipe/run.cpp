@@ -35,18 +35,21 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                                           const std::vector<std::string>& classes = {}) try {
   const DataRecipe& from = recipe.data;
   const bool elsewhere = key == kTest && !from.test_path.empty();
-  std::shared_ptr<const Dataset> dataset = open_dataset({.format = from.format,
-                                                         .path = elsewhere ? from.test_path : from.path,
-                                                         .split = split,
-                                                         .classes = from.classes,
-                                                         .class_names = classes,
-                                                         .channels = from.channels,
-                                                         .orientation = from.orientation,
-                                                         .image_size = from.image_size,
-                                                         .synthetic_size = from.synthetic_size,
-                                                         .synthetic_classes = from.synthetic_classes,
-                                                         .labels = from.labels,
-                                                         .seed = recipe.seed});
+  DatasetSpec spec = {.format = from.format,
+                      .path = elsewhere ? from.test_path : from.path,
+                      .split = split,
+                      .classes = from.classes,
+                      .class_names = classes.empty() ? from.class_names : classes,
+                      .channels = from.channels,
+                      .orientation = from.orientation,
+                      .image_size = from.image_size,
+                      .synthetic_size = from.synthetic_size,
+                      .synthetic_classes = from.synthetic_classes,
+                      .labels = from.labels,
+                      .ignore_index = from.ignore_index,
+                      .seed = recipe.seed};
+  if (from.format == "yolo") take_data_yaml(spec);
+  std::shared_ptr<const Dataset> dataset = open_dataset(spec);
   if (dataset->channels() != from.channels) {
     throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
                                   dataset->channels()));
@@ -71,7 +74,8 @@ EvaluationSet all_of(const RunData& data, const char* name, const std::shared_pt
 Transform evaluation_transform(const DataRecipe& recipe) {
   Transform transform;
   transform.channels = recipe.channels;
-  transform.height = transform.width = recipe.image_size;
+  transform.height = recipe.image_size;
+  transform.width = recipe.width();
   transform.resize = recipe.resize;
   transform.fit = recipe.fit;
   transform.order = recipe.channel_order;
@@ -88,6 +92,7 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.scale = recipe.scale;
   transform.translate = recipe.translate;
   transform.hsv = recipe.hsv;
+  transform.mosaic = recipe.mosaic;
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }
@@ -133,11 +138,12 @@ RunData open_run_data(const Recipe& recipe) {
   data.train_transform = train_transform(from);
   data.evaluation_transform = evaluation_transform(from);
   // If every image has the network's size, nothing is cropped and the checkpoint need not say how.
-  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.image_size};
+  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.width()};
   data.train_transform.even_margin = data.evaluation_transform.even_margin = cut;
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());
   data.workers = from.workers;
+  data.mosaic_off = from.mosaic_off;
   const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {
     for (const std::string& note : dataset->notes()) data.notes.push_back(fmt::format("{}: {}", key, note));
   };

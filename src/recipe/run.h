@@ -55,6 +55,7 @@ struct RunData {
   Transform train_transform, evaluation_transform;
   std::vector<float> mean, std;  ///< of the normalization, for each channel
   int workers = 2;
+  int mosaic_off = 0;  ///< the last epochs of a phase have no mosaics
   /// data.train and data.test name the same images, as for a sample without a test part. That is allowed for PTQ, whose
   /// calibration sees a few of them, but accuracies are not those of unseen images.
   bool tests_on_training_images = false;
@@ -71,6 +72,10 @@ struct RunData {
 /// The note to the user and in the report if tests_on_training_images.
 inline constexpr const char* kSameImages =
     "data.train and data.test are the same images: calibration and choices saw what the figures are of";
+
+/// Sets path, split and class_names as a data.yaml says that spec.path is or holds, for format yolo; without such a
+/// file nothing. Throws Error(data) for a file without names, and Error(usage) for YAML that is none.
+void take_data_yaml(DatasetSpec& spec);
 
 /// Opens the data sets and chooses the lists by recipe.seed. Throws Error(data) as the readers do, naming the key, and
 /// Error(usage) when data.channels does not fit the images.

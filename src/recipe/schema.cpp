@@ -16,127 +16,10 @@
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
 #include "src/recipe/recipe.h"
+#include "src/recipe/schema_fields.h"
 
 namespace octet {
 namespace {
-
-// Rules for numbers in [low, high]; [low, infinity); (low, high]; [low, high).
-Rule range(double low, double high) { return {low, high, false, false, {}}; }
-Rule at_least(double low) { return {low, std::numeric_limits<double>::infinity(), false, false, {}}; }
-Rule above_to(double low, double high) { return {low, high, true, false, {}}; }
-Rule from_below(double low, double high) { return {low, high, false, true, {}}; }
-Rule one_of(std::vector<std::string_view> choices) {
-  Rule rule;
-  rule.choices = std::move(choices);
-  return rule;
-}
-
-/// Adds the fields of one section, whose struct is recipe.*Section.
-template <auto Section>
-class SectionFields {
- public:
-  SectionFields(std::vector<Field>& fields, std::string name) : fields_(fields), name_(std::move(name)) {}
-
-  template <class Struct, class T>
-  Field& add(const char* key, T Struct::*member, Rule rule, const char* meaning) {
-    const Reference<T> reference = [member](Recipe& recipe) -> T& { return (recipe.*Section).*member; };
-    return fields_.emplace_back(Field{name_ + "." + key, reference, std::move(rule), meaning});
-  }
-
-  /// Adds an enum with a table of names that may also be empty, which is written "auto".
-  template <class Struct, class E, size_t N>
-  Field& add(const char* key, std::optional<E> Struct::*member, const std::array<Named<E>, N>& table,
-             const char* meaning) {
-    const auto* rows = &table;
-    const Choice choice = {.row =
-                               [member, rows](const Recipe& recipe) {
-                                 const std::optional<E>& value = (recipe.*Section).*member;
-                                 return value ? row_of(*rows, *value) + 1 : 0;
-                               },
-                           .choose =
-                               [member, rows](Recipe& recipe, size_t row) {
-                                 std::optional<E>& value = (recipe.*Section).*member;
-                                 value = row == 0 ? std::nullopt : std::optional(rows->at(row - 1).value);
-                               }};
-    std::vector<std::string_view> names = names_in(table);
-    names.insert(names.begin(), name_or_auto(table, std::optional<E>()));
-    return fields_.emplace_back(Field{name_ + "." + key, choice, one_of(std::move(names)), meaning});
-  }
-
-  /// Adds a member whose type is an enum with a table of names.
-  template <class Struct, class E, size_t N>
-  Field& add(const char* key, E Struct::*member, const std::array<Named<E>, N>& table, const char* meaning) {
-    const auto* rows = &table;
-    const Choice choice = {
-        .row = [member, rows](const Recipe& recipe) { return row_of(*rows, (recipe.*Section).*member); },
-        .choose = [member, rows](Recipe& recipe, size_t row) { (recipe.*Section).*member = rows->at(row).value; }};
-    return fields_.emplace_back(Field{name_ + "." + key, choice, one_of(names_in(table)), meaning});
-  }
-
- private:
-  template <class E, size_t N>
-  static size_t row_of(const std::array<Named<E>, N>& table, E value) {
-    const auto is = [&](const Named<E>& row) { return row.value == value; };
-    return static_cast<size_t>(std::find_if(table.begin(), table.end(), is) - table.begin());
-  }
-
-  std::vector<Field>& fields_;
-  std::string name_;
-};
-
-void add_data(std::vector<Field>& fields) {
-  using D = DataRecipe;
-  SectionFields<&Recipe::data> s(fields, "data");
-  s.add("format", &D::format,
-        one_of({"fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "coco", "synthetic"}),
-        "what the files are; coco: images with boxes, annotated in COCO's JSON")
-      .required = true;
-  s.add("path", &D::path, {},
-        "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
-  s.add("train", &D::train, {},
-        "split to train on: train or test; image_folder: a subfolder, \"\" for path itself; coco: any, see above");
-  s.add("validation", &D::validation, {},
-        "the same for every choice; \"\": cut from the training split by data.validation_fraction");
-  s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
-  s.add("test_path", &D::test_path, {},
-        "folder (image_folder: or .tar) that data.test is a part of, where the test images lie elsewhere; \"\": "
-        "data.path");
-  s.add("classes", &D::classes, {},
-        "image_folder, coco: file with one class a line, in the order of the labels; folders may lack; \"\": sorted "
-        "folders, categories by id");
-  s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),
-        "share of the training split, by seed, that validates instead of training; 0: where data.validation is named");
-  s.add("channels", &D::channels, range(0, 3), "1 grey, 3 colour; 0: the format's");
-  s.add("image_size", &D::image_size, range(0, 2048), "height and width of the network's input; 0: the format's");
-  s.add("resize", &D::resize, range(0, 4096),
-        "shorter side before the crop to image_size; 0: none; in training only without random_resized_crop");
-  s.add("fit", &D::fit, kFits,
-        "how an image gets the input's size: its centre, stretched, or whole with grey around it, in the middle or "
-        "(YOLOX) the upper left corner; not given: letterbox_corner for coco");
-  s.add("channel_order", &D::channel_order, kChannelOrders, "order of the input's channels; YOLOX's networks read bgr");
-  s.add("orientation", &D::orientation, kOrientations,
-        "exif: pictures are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
-        "given: exif for image_folder and coco");
-  s.add("mean", &D::mean, range(-10, 10), "subtracted from pixels in 0..1, one a channel; []: the format's");
-  s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
-  s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
-  s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
-  s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes; with labels pixels 2 or 4");
-  s.add("labels", &D::labels, kLabels,
-        "what has a class: every image, every pixel (synthetic only: segmentation), or boxes (coco only: detection)");
-  s.add("pad", &D::pad, range(0, 1024), "training: zeros on each side before a random crop of image_size");
-  s.add("flip", &D::flip, {}, "training: mirror every second image");
-  s.add("cutout", &D::cutout, range(0, 2048), "training: side of a square filled with the mean; 0: none");
-  s.add("random_resized_crop", &D::random_resized_crop, {}, "training: a random part of the image, to image_size");
-  s.add("crop_area_min", &D::crop_area_min, above_to(0, 1), "random_resized_crop: least share of the image's area");
-  s.add("scale", &D::scale, from_below(0, 1),
-        "training, fit letterbox and the like: images 1 - scale to 1 + scale times as large as they fit");
-  s.add("translate", &D::translate, from_below(0, 1), "training, likewise: moved by up to this share of the input");
-  s.add("hsv", &D::hsv, {}, "training, likewise: hue, saturation and value change, as YOLOX changes them");
-  s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
-  s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
-  s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");
-}
 
 std::vector<std::string_view> models() {
   std::vector<std::string_view> names = model_names();
@@ -161,6 +44,9 @@ void add_model(std::vector<Field>& fields) {
         "float phase: probability before the last linear layer, where the network has one; QAT has none");
   s.add("weights", &M::weights, {},
         "float weights to start from: .safetensors, .pth or .th; \"\": those of model.onnx, or random by seed");
+  s.add("new_layers", &M::new_layers, {},
+        "layers that begin at random whatever model.weights has, names with * and ?: [fc] for other classes than the "
+        "file's");
   s.add("onnx", &M::onnx, {}, "name onnx: the file of the network, with its weights");
   s.add("graph", &M::graph, {},
         "name graph: list of nodes {name, op, inputs, attributes...}; no inputs: the node before");

@@ -47,8 +47,6 @@ struct TrainingChecks : Checks {
     check_optimizer(recipe.qat, "qat");
     require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
-    require(recipe.qat.distill_weight == 0 || recipe.data.labels != Labels::pixels, "qat.distill_weight",
-            "the float network teaches the class of each image, but data.labels is pixels; leave it out");
     check_reestimation();
     require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");

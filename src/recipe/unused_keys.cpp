@@ -65,6 +65,13 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
   all.push_back({"data.crop_area_min", data.random_resized_crop, {"data.random_resized_crop"}, "false", "true"});
   for (const char* key : {"data.synthetic_size", "data.synthetic_classes"})
     all.push_back({key, data.format == "synthetic", {"data.format"}, data.format, "synthetic"});
+  all.push_back({"data.ignore_index",
+                 data.format == "image_folder" && data.labels == Labels::pixels,
+                 {"data.labels"},
+                 std::string(name_in(kLabels, data.labels)),
+                 "pixels, of image_folder"});
+  all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
+  all.push_back({"data.mosaic_off", data.mosaic > 0, {"data.mosaic"}, "0", "more than 0"});
   add_optimizer(all, recipe.train, "train");
   add_optimizer(all, recipe.qat, "qat");
   add_calibrate(all, recipe.calibrate);

@@ -77,6 +77,7 @@ std::string html_cards_page(const std::string& title, const std::string& what, c
 std::string pictures_section(const Report& report);   ///< test images of a segmentation, their labels and predictions
 std::string training_section(const Report& report);   ///< loss, score and learning rate by epoch
 std::string layers_section(const Report& report);     ///< SQNR bars, histograms
+std::string classes_section(const Report& report);    ///< IoU of segmentations, of detectors AP and precision by recall
 std::string confusion_section(const Report& report);  ///< a heat map, or the most confused pairs of classes
 
 }  // namespace octet

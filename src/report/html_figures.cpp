@@ -224,6 +224,70 @@ std::string layers_section(const Report& report) {
   return html + "</div></section>\n";
 }
 
+namespace {
+
+/// Returns intersection over union of each class, the pixels of all images summed first; NaN for a class of no pixel.
+std::vector<double> class_ious(const Evaluation& e) {
+  const auto classes = static_cast<size_t>(e.task.classes());
+  std::vector<double> ious;
+  for (size_t c = 0; c < classes; ++c) {
+    Overlap all;
+    for (size_t i = c; i < e.overlaps.size(); i += classes)
+      all.both += e.overlaps[i].both, all.either += e.overlaps[i].either;
+    ious.push_back(static_cast<double>(all.both) / static_cast<double>(all.either));
+  }
+  return ious;
+}
+
+std::string segment_classes(const Report& report, const Evaluation& before, const Evaluation& after) {
+  const std::vector<double> floats = class_ious(before), codes = class_ious(after);
+  TextTable table({{"class", Align::left}, {"IoU float"}, {"IoU " + after.name}});
+  for (size_t c = 0; c < floats.size(); ++c)
+    if (!std::isnan(floats[c])) table.add_row({class_label(report, c), percent(floats[c]), percent(codes[c])});
+  return html_section("classes", "Classes", html_table(table));
+}
+
+}  // namespace
+
+std::string classes_section(const Report& report) {
+  const Row* row = int8_row(report);
+  if (!row) return "";
+  const Evaluation& before = report.rows.front().evaluation;
+  if (!row->evaluation.overlaps.empty()) return segment_classes(report, before, row->evaluation);
+  if (row->evaluation.boxes.empty()) return "";
+  const auto count = static_cast<int>(before.task.classes());
+  const AveragePrecision floats = average_precision(before.boxes, count);
+  const AveragePrecision codes = average_precision(row->evaluation.boxes, count);
+  constexpr size_t kMostCurves = 20;
+  const std::string& int8 = row->evaluation.name;
+  TextTable table({{"class", Align::left}, {"boxes"}, {"AP float"}, {"AP " + int8}, {"AP50 float"}, {"AP50 " + int8}});
+  std::string charts;
+  std::vector<double> recalls;
+  for (int r = 0; r <= 100; ++r) recalls.push_back(r);
+  for (size_t c = 0; c < floats.of_class.size(); ++c) {
+    const AveragePrecision::OfClass &a = floats.of_class[c], &b = codes.of_class[c];
+    if (a.labels == 0) continue;
+    const std::string name = class_label(report, c);
+    table.add_row({name, with_thousands(a.labels), percent(a.ap), percent(b.ap), percent(a.ap50), percent(b.ap50)});
+    if (c >= kMostCurves) continue;
+    const auto line = [&](const std::string& network, const char* hue, bool dashed, const auto& precision) {
+      Line drawn{network, hue, dashed, recalls, {}};
+      for (const double share : precision) drawn.y.push_back(100 * share);
+      return drawn;
+    };
+    charts += figure(svg_lines({.title = "Precision by recall: " + name,
+                                .x_label = "recall, %",
+                                .y_label = "precision, %",
+                                .lines = {line(before.name, colour::kGrey, true, a.precision50),
+                                          line(int8, colour::kBlue, false, b.precision50)}}),
+                     html_escape(name));
+  }
+  return "<section id=\"classes\"><h2>Classes</h2>\n" + html_table(table) +
+         "<p class=\"note\">Precision by recall with boxes that overlap by half, the best at that recall or a higher "
+         "one.</p>\n<div class=\"figures\">\n" +
+         charts + "</div></section>\n";
+}
+
 std::string confusion_section(const Report& report) {
   const Row* row = int8_row(report);
   if (!row || row->evaluation.confusion.empty()) return "";

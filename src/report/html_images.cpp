@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The section of report.html with test images and the classes of their pixels, as images inside the page.
+// The section of report.html with test images and the classes of their pixels, or with boxes, as images inside the
+// page.
 #include <fmt/format.h>
 
 #include <array>
@@ -69,12 +70,29 @@ long differing(const ReportPicture& picture) {
   return count;
 }
 
+std::string boxes_section(const Report& report, const std::string& int8) {
+  std::string html = fmt::format(
+      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The test pictures on which {} is furthest below float, then "
+      "those "
+      "on which it finds least: what is there, and what the networks find with a score of {} or more. AP: of the "
+      "picture "
+      "alone.</p>\n",
+      html_escape(int8), kShownScore);
+  const auto found = [](const std::string& name, double ap) { return fmt::format("{}, AP {}", name, percent(ap, 1)); };
+  for (const ReportBoxes& picture : report.boxes)
+    html += "<div class=\"pictures three\">\n" + image_figure(picture.truth, picture.name) +
+            image_figure(picture.before, found("float", picture.before_ap)) +
+            image_figure(picture.int8, found(int8, picture.int8_ap)) + "</div>\n";
+  return html + "</section>\n";
+}
+
 }  // namespace
 
 std::string pictures_section(const Report& report) {
-  if (report.pictures.empty()) return "";
   const Row* shipped = int8_row(report);
   const std::string int8 = shipped ? shipped->evaluation.name : "int8";
+  if (!report.boxes.empty()) return boxes_section(report, int8);
+  if (report.pictures.empty()) return "";
   std::string html =
       "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The first test pictures: what the pixels are, and "
       "what the networks take them for.</p>\n<p>";

@@ -68,6 +68,16 @@ struct ReportPicture {
   std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: unknown
 };
 
+/// The least score of boxes that are drawn.
+inline constexpr double kShownScore = 0.3;
+
+/// A test image with boxes drawn: the labels, and what two networks found.
+struct ReportBoxes {
+  std::string name;
+  Image truth, before, int8;
+  double before_ap = 0, int8_ap = 0;  ///< of this image alone
+};
+
 /// Where a run stands whose page is looked at while it goes on.
 struct RunState {
   std::string text;      ///< at the page's top: "qat: epoch 3 of 10 done, 12:04:05 UTC"; "": a run that is done
@@ -91,6 +101,7 @@ struct Report {
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
   std::vector<ReportPicture> pictures;   ///< of segmentations
+  std::vector<ReportBoxes> boxes;        ///< of detectors, the worst first
   Comparison comparison;                 ///< default: not compared
   double seconds = 0;                    ///< duration of the whole run
 };

@@ -30,7 +30,7 @@ struct octet_network {
   std::unique_ptr<octet::Program> program;
   std::vector<octet_tensor> outputs;
   std::vector<const char*> class_names;
-  std::optional<octet::OutputBuffers> box_outputs;  ///< of octet_boxes(), made by its first call
+  std::optional<octet::OutputBuffers> image_outputs;  ///< of octet_boxes() and octet_mask(), made by the first call
   octet_description description{};
 };
 
@@ -126,8 +126,8 @@ void keep_notes(const std::vector<std::string>& notes) {
   picture_note = octet::printable_lines(fmt::format("{}", fmt::join(notes, "\n")));
 }
 
-/// Returns the image that a caller of octet_boxes() gives.
-octet::Image whole_image(const octet::Int8Graph& graph, const octet_picture& picture) {
+/// Returns the image that a caller of `function` gives.
+octet::Image whole_image(const octet::Int8Graph& graph, const octet_picture& picture, const std::string& function) {
   std::vector<std::string> notes;
   keep_notes(notes);
   if (picture.file != nullptr) {
@@ -135,12 +135,22 @@ octet::Image whole_image(const octet::Int8Graph& graph, const octet_picture& pic
     keep_notes(notes);
     return image;
   }
-  require(picture.pixels, "octet_boxes: the picture's file and its pixels");
+  require(picture.pixels, (function + ": the picture's file and its pixels").c_str());
   if (picture.height < 1 || picture.width < 1)
-    throw octet::usage_error(fmt::format("octet_boxes: pixels of {}x{}", picture.height, picture.width));
+    throw octet::usage_error(fmt::format("{}: pixels of {}x{}", function, picture.height, picture.width));
   const int channels = graph.input_shape().c;
   const size_t bytes = static_cast<size_t>(picture.height) * static_cast<size_t>(picture.width) * channels;
   return {picture.height, picture.width, channels, {picture.pixels, picture.pixels + bytes}};
+}
+
+/// Runs the network on an image and returns its outputs.
+const octet::OutputBuffers& run_on(octet_network& network, const octet::Image& image) {
+  const octet::Int8Graph& graph = network.graph;
+  const octet::Image input =
+      octet::evaluation_image(image, octet::evaluation_transform(graph.input_shape(), graph.preprocessing));
+  if (!network.image_outputs) network.image_outputs.emplace(graph, 1);
+  network.program->run(input.pixels.data(), 1, network.image_outputs->memory());
+  return *network.image_outputs;
 }
 
 /// Fills in the description. Its pointers point into `network`, which must not move afterwards.
@@ -228,19 +238,37 @@ octet_status octet_boxes(octet_network* network, const octet_picture* picture, f
     octet::BoxOptions options = octet::box_options(*graph.boxes);
     if (!(score_threshold < 0)) options.score_threshold = score_threshold;
     options.max_boxes = std::min(options.max_boxes, capacity);
-    const octet::Image image = whole_image(graph, *picture);
-    const octet::Image input =
-        octet::evaluation_image(image, octet::evaluation_transform(graph.input_shape(), graph.preprocessing));
-    if (!network->box_outputs) network->box_outputs.emplace(graph, 1);
-    network->program->run(input.pixels.data(), 1, network->box_outputs->memory());
-    for (const octet::Detection& d :
-         octet::decode_boxes(graph, network->box_outputs->all(), 0, {image.height, image.width}, options))
+    const octet::Image image = whole_image(graph, *picture, "octet_boxes");
+    const octet::OutputBuffers& outputs = run_on(*network, image);
+    for (const octet::Detection& d : octet::decode_boxes(graph, outputs.all(), 0, {image.height, image.width}, options))
       boxes[(*count)++] = {d.class_index,
                            static_cast<float>(d.score),
                            static_cast<float>(d.box.x),
                            static_cast<float>(d.box.y),
                            static_cast<float>(d.box.width),
                            static_cast<float>(d.box.height)};
+  });
+}
+
+octet_status octet_mask(octet_network* network, const octet_picture* picture, uint8_t* mask, int64_t capacity,
+                        int32_t* height, int32_t* width) {
+  return guarded([&] {
+    require(network, "octet_mask: network");
+    require(picture, "octet_mask: picture");
+    require(height, "octet_mask: height");
+    require(width, "octet_mask: width");
+    const octet::Int8Graph& graph = network->graph;
+    octet::require_masks(graph);
+    octet::require_pictures(graph);
+    const octet::Image image = whole_image(graph, *picture, "octet_mask");
+    *height = image.height;
+    *width = image.width;
+    if (mask == nullptr) return;
+    if (const int64_t pixels = int64_t{image.height} * image.width; capacity < pixels)
+      throw octet::usage_error(fmt::format("octet_mask: memory for {} of {} pixels", capacity, pixels));
+    const auto* logits = reinterpret_cast<const float*>(run_on(*network, image)[0].data());
+    const octet::Image classes = octet::decode_mask(graph, logits, {image.height, image.width});
+    std::copy(classes.pixels.begin(), classes.pixels.end(), mask);
   });
 }
 

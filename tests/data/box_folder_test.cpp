@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "src/data/loader.h"
 #include "src/data/place.h"
@@ -108,7 +109,7 @@ TEST_F(BoxFolderTest, RefusesWhatIsNotThere) {
   expect_part(data_refusal([&] { open_dataset(spec())->read(0); }), "p.png: 90x60 pixels, the annotations say 91x60");
   DatasetSpec images = spec();
   images.labels = Labels::image;
-  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco, and with it alone");
+  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco and yolo, and with them alone");
 }
 
 /// Returns the box of the pixels in which that channel stands out: a pixel of half of the colour is half inside.
@@ -172,6 +173,142 @@ TEST_F(BoxFolderTest, BoxesMoveAsPixelsMove) {
   EXPECT_GT(cut, 30);
   EXPECT_GT(dropped, 3);
   EXPECT_GT(seen, 700);
+}
+
+/// Twelve images of different sizes with a box of a colour of its own in each, on a ground that is no such colour.
+class Painted : public Dataset {
+ public:
+  Painted() {
+    for (int i = 0; i < 12; ++i) {
+      const PictureSize size{40 + 5 * i, 90 - 4 * i};
+      const Box box{6.0 + i, 8.0 + 2 * i, 14.0 + 2 * i, 20.0 - i};
+      Image image{size.height, size.width, 3,
+                  std::vector<uint8_t>(static_cast<size_t>(size.height) * size.width * 3, 30)};
+      for (int y = 0; y < size.height; ++y)
+        for (int x = 0; x < size.width; ++x)
+          if (x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height)
+            std::copy_n(colour(i).data(), 3, &image.pixels[static_cast<size_t>(y * size.width + x) * 3]);
+      images_.push_back(std::move(image));
+      boxes_.push_back({{box, i, box.area(), false}});
+      names_.push_back(fmt::format("c{}", i));
+    }
+  }
+  static std::array<uint8_t, 3> colour(int i) { return {static_cast<uint8_t>(250 - 10 * i), 200, 90}; }
+  size_t size() const override { return images_.size(); }
+  int channels() const override { return 3; }
+  Labels labels() const override { return Labels::boxes; }
+  int label(size_t) const override { return 0; }
+  Image read(size_t index) const override { return images_[index]; }
+  const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_[index]; }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::string describe(size_t) const override { return "painted"; }
+
+ private:
+  std::vector<Image> images_;
+  std::vector<std::vector<BoxLabel>> boxes_;
+  std::vector<std::string> names_;
+};
+
+/// Every pixel of a colour lies in a box of its class, and a box holds no other pixels; but for a pixel at its border.
+TEST(Mosaic, BoxesMoveAsPixelsMove) {
+  const Painted dataset;
+  Transform t;
+  t.height = 96;
+  t.width = 80;
+  t.fit = Fit::letterbox_corner;
+  t.flip = true;
+  t.scale = 0.5;
+  t.translate = 0.1;
+  t.mosaic = 1;
+  std::vector<size_t> all(dataset.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  long boxes = 0, pixels = 0, outside = 0, most = 0, repeated = 0, mixed = 0;
+  for (int epoch = 0; epoch < 20; ++epoch) {
+    Batch batch, again, plain;
+    Loader(dataset, all, t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0}).next(batch);
+    Loader(dataset, all, t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 3}).next(again);
+    ASSERT_EQ(batch.images, again.images);
+    ASSERT_EQ(batch.labels, again.labels);
+    ASSERT_EQ(batch.labels.size(), 12u * 4 * kBoxValues);
+    for (int i = 0; i < 12; ++i) {
+      std::vector<std::pair<int, Box>> labels;
+      for (int g = 0; g < 4; ++g) {
+        const int64_t* v = batch.labels.data() + (i * 4 + g) * kBoxValues;
+        if (v[0] == kNoLabel) continue;
+        labels.emplace_back(v[0], Box{v[1] / kBoxUnits, v[2] / kBoxUnits, v[3] / kBoxUnits, v[4] / kBoxUnits});
+        if (labels.size() > 1) (labels[labels.size() - 2].first == v[0] ? repeated : mixed) += 1;
+      }
+      boxes += static_cast<long>(labels.size());
+      most = std::max(most, static_cast<long>(labels.size()));
+      for (int y = 0; y < t.height; ++y)
+        for (int x = 0; x < t.width; ++x) {
+          const uint8_t* p = batch.images.data() + static_cast<size_t>((i * t.height + y) * t.width + x) * 3;
+          const auto in = [&](const Box& box, double more) {
+            return x + 0.5 > box.x - more && x + 0.5 < box.x + box.width + more && y + 0.5 > box.y - more &&
+                   y + 0.5 < box.y + box.height + more;
+          };
+          for (const auto& [cls, box] : labels)
+            if (in(box, -1.5)) ASSERT_TRUE(std::equal(p, p + 3, Painted::colour(cls).data())) << epoch << " " << i;
+          for (int cls = 0; cls < 12; ++cls) {
+            if (!std::equal(p, p + 3, Painted::colour(cls).data())) continue;
+            ++pixels;
+            outside += std::none_of(labels.begin(), labels.end(),
+                                    [&](const auto& label) { return label.first == cls && in(label.second, 0.6); });
+          }
+        }
+    }
+    Loader(dataset, all, t, {.batch_size = 12, .train = true, .mosaic = false, .seed = 3, .epoch = epoch, .workers = 0})
+        .next(plain);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(plain.labels[static_cast<size_t>(i * 4 + 1) * kBoxValues], kNoLabel);
+  }
+  EXPECT_EQ(most, 4);
+  EXPECT_GT(boxes, 20 * 12 * 1.4);
+  EXPECT_GT(pixels, 20 * 12 * 200);
+  EXPECT_LT(outside, pixels / 100) << "boxes of which less than a tenth is left are dropped";
+  EXPECT_GT(repeated, 0) << "an image may be there twice";
+  EXPECT_GT(mixed, 10 * repeated / 2);
+}
+
+TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
+  Transform t;
+  t.height = 100;
+  t.width = 200;
+  t.fit = Fit::letterbox;
+  double left = 1e9, right = -1e9, top = 1e9, bottom = -1e9;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    Random random({i});
+    const auto all = draw_mosaic({{{100, 200}, {50, 50}, {10, 200}, {400, 100}}}, t, random);
+    const int x = all[0].part.left + all[0].part.width, y = all[0].part.top + all[0].part.height;  // where they meet
+    EXPECT_EQ(all[0].part.height, 100);
+    EXPECT_EQ(all[1].part.height, 100);
+    EXPECT_EQ(all[1].part.width, 100);
+    EXPECT_EQ(all[2].part.height, 10);
+    EXPECT_EQ(all[3].part.width, 25);
+    EXPECT_EQ(all[1].part.left, x);
+    EXPECT_EQ(all[1].part.top + all[1].part.height, y);
+    EXPECT_EQ(all[2].part.left + all[2].part.width, x);
+    EXPECT_EQ(all[2].part.top, y);
+    EXPECT_EQ(all[3].part.left, x);
+    EXPECT_EQ(all[3].part.top, y);
+    long seen = 0;
+    for (const Placed& placed : all) seen += 1L * placed.visible.height * placed.visible.width;
+    EXPECT_EQ(seen, 100 * 200);
+    t.flip = true;
+    Random again({i});
+    const auto flipped = draw_mosaic({{{100, 200}, {50, 50}, {10, 200}, {400, 100}}}, t, again);
+    t.flip = false;
+    for (size_t k = 0; k < all.size() && flipped[0].flip; ++k) {
+      EXPECT_EQ(flipped[k].part.left, 200 - all[k].part.left - all[k].part.width);
+      if (all[k].visible.width > 0)
+        EXPECT_EQ(flipped[k].visible.left, 200 - all[k].visible.left - all[k].visible.width);
+    }
+    left = std::min(left, 1.0 * x), right = std::max(right, 1.0 * x);
+    top = std::min(top, 1.0 * y), bottom = std::max(bottom, 1.0 * y);
+  }
+  EXPECT_NEAR(left, 100, 1);
+  EXPECT_NEAR(right, 300, 1);
+  EXPECT_NEAR(top, 50, 1);
+  EXPECT_NEAR(bottom, 150, 1);
 }
 
 TEST(Place, TrainingWithoutChangesIsEvaluation) {

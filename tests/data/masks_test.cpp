@@ -124,18 +124,67 @@ TEST(Masks, GoWhereTheirPicturesGo) {
   }
 }
 
-TEST(Masks, AreNotResized) {
-  const Telling dataset;
-  Transform t;
-  t.channels = 1;
-  t.height = t.width = 6;
-  Transform resized = t, part = t;
-  resized.resize = 7;
-  part.random_resized_crop = true;
-  for (const Transform& wrong : {resized, part}) {
-    const std::string error = error_of([&] { Loader(dataset, {0, 1}, wrong, {.batch_size = 1}); });
-    EXPECT_NE(error.find("data.labels: pixels"), std::string::npos) << error;
+/// Large fields, so that most pixels of a resized image still say what their label is: 100 + class, 99 without one.
+class Fields : public Telling {
+ public:
+  Image mask(size_t index) const override {
+    Image image{45, 60, 1, {}};
+    for (int y = 0; y < 45; ++y)
+      for (int x = 0; x < 60; ++x) {
+        const bool unlabelled = y >= 18 && y < 27 && x >= 30;
+        image.pixels.push_back(
+            unlabelled ? kUnlabelled : static_cast<uint8_t>(y / 15 + (x < 5 + 6 * static_cast<int>(index) ? 0 : 2)));
+      }
+    return image;
   }
+};
+
+TEST(Masks, AreResizedAsTheirImagesAre) {
+  const Fields dataset;
+  Transform crop, part, placed, mosaic;
+  for (Transform* t : {&crop, &part, &placed, &mosaic}) {
+    t->channels = 1;
+    t->height = 64;
+    t->width = 52;
+    t->flip = true;
+  }
+  crop.resize = 70;
+  part.random_resized_crop = true;
+  placed.fit = Fit::letterbox;
+  placed.scale = 0.5;
+  placed.translate = 0.2;
+  mosaic.fit = Fit::stretch;
+  mosaic.mosaic = 1;
+  mosaic.scale = 0.5;
+  for (const Transform& t : {crop, part, placed, mosaic})
+    for (const bool train : {true, false}) {
+      if (!train && t.random_resized_crop) continue;  // an image of 45 rows is too small then
+      std::set<int64_t> seen;
+      long same = 0, grey = 0, all = 0;
+      Loader loader(dataset, {0, 1, 2, 3, 4, 5, 6, 7}, t, {.batch_size = 8, .train = train, .seed = 3, .workers = 0});
+      Batch batch;
+      ASSERT_TRUE(loader.next(batch));
+      for (size_t i = 0; i < batch.labels.size(); ++i) {
+        const int pixel = batch.images[i];
+        const int64_t label = batch.labels[i];
+        seen.insert(label);
+        ++all;
+        same += pixel == (label == kNoLabel ? 99 : 100 + label);
+        grey += pixel == kLetterboxGrey;
+        if (pixel == kLetterboxGrey) ASSERT_EQ(label, kNoLabel) << i;
+      }
+      EXPECT_EQ(seen, (std::set<int64_t>{kNoLabel, 0, 1, 2, 3, 4}));
+      EXPECT_GT(same, 0.95 * static_cast<double>(all - grey));
+      EXPECT_EQ(grey > 0, t.fit == Fit::letterbox || (train && t.mosaic > 0));
+    }
+}
+
+/// The centre of pixel 1 of 2 lies at 4.5 of 6 pixels, that of pixel 4 of 6 (from 0) at 1.5 of 2.
+TEST(ResizeNearest, TakesThePixelAroundTheCentre) {
+  const Image row{1, 6, 1, {10, 11, 12, 13, 14, 15}}, pair{1, 2, 1, {7, 9}};
+  EXPECT_EQ(resize_nearest(view(row), 1, 2).pixels, (std::vector<uint8_t>{11, 14}));
+  EXPECT_EQ(resize_nearest(view(row), 1, 4).pixels, (std::vector<uint8_t>{10, 12, 13, 15}));
+  EXPECT_EQ(resize_nearest(view(pair), 2, 5).pixels, (std::vector<uint8_t>{7, 7, 9, 9, 9, 7, 7, 9, 9, 9}));
 }
 
 TEST(Masks, OnlySomeDataSetsHaveThem) {

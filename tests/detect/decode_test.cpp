@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -205,6 +206,65 @@ TEST(DrawBoxes, FramesAndNamesAreInTheClasssColour) {
   EXPECT_EQ(pixel(10, 20), ground);
   EXPECT_EQ(letter('a'), letter('A'));
   EXPECT_NE(letter('b'), letter('A'));
+}
+
+/// Logits of 8 x 16 places say class 1 for columns 4 to 7 and class 2 below row 4, as high; class 0 elsewhere.
+TEST(DecodeMask, FindsThePlaceOfEachPixel) {
+  Int8Graph graph = test::brightness_segmenter();
+  require_masks(graph);
+  graph.nodes[1].shape = {3, 8, 16};
+  std::vector<float> logits(8 * 16 * 3);
+  for (int y = 0; y < 8; ++y)
+    for (int x = 0; x < 16; ++x) {
+      float* pixel = &logits[static_cast<size_t>(y * 16 + x) * 3];
+      pixel[1] = x >= 4 && x < 8 ? 2 : -1;
+      pixel[2] = y >= 4 ? 2 : -1;
+    }
+  const auto at = [](const Image& mask, int x, int y) {
+    return int{mask.pixels[static_cast<size_t>(y) * mask.width + static_cast<size_t>(x)]};
+  };
+  // Twice as large as it fits: a place is 4 x 4 of its pixels; the input's right half is grey.
+  const Image corner = decode_mask(graph, logits.data(), {32, 32});
+  EXPECT_EQ(at(corner, 15, 0), 0);
+  EXPECT_EQ(at(corner, 16, 15), 1);
+  EXPECT_EQ(at(corner, 31, 31), 1);  // of equal logits the first
+  EXPECT_EQ(at(corner, 15, 16), 2);
+  EXPECT_EQ(at(corner, 15, 15), 0);
+  const Image odd = decode_mask(graph, logits.data(), {19, 19});  // the centre of column 9 is the first beyond place 4
+  EXPECT_EQ(at(odd, 8, 0), 0);
+  EXPECT_EQ(at(odd, 9, 0), 1);
+  graph.preprocessing.fit = Fit::crop;  // a border of 2 rows and 4 columns is not seen
+  const Image cropped = decode_mask(graph, logits.data(), {20, 40});
+  EXPECT_EQ(at(cropped, 3, 10), kUnlabelled);
+  EXPECT_EQ(at(cropped, 10, 1), kUnlabelled);
+  EXPECT_EQ(at(cropped, 10, 18), kUnlabelled);
+  EXPECT_EQ(at(cropped, 36, 10), kUnlabelled);
+  EXPECT_EQ(at(cropped, 11, 2), 0);
+  EXPECT_EQ(at(cropped, 12, 2), 1);
+  EXPECT_EQ(at(cropped, 19, 9), 1);
+  EXPECT_EQ(at(cropped, 20, 9), 0);
+  EXPECT_EQ(at(cropped, 20, 10), 2);
+  EXPECT_NE(error_of([] { require_masks(test::one_box_detector()); }).find("no classes of pixels"), std::string::npos);
+}
+
+TEST(DrawClasses, ColoursPixelsByTheirClass) {
+  const Image grey{100, 200, 1, std::vector<uint8_t>(100 * 200, 100)};
+  Image mask{100, 200, 1, std::vector<uint8_t>(100 * 200, kUnlabelled)};
+  for (int y = 0; y < 100; ++y)
+    for (int x = 0; x < 120; ++x) mask.pixels[static_cast<size_t>(y) * 200 + x] = x < 40 ? 0 : y < 90 ? 1 : 5;
+  const Image drawn = draw_classes(grey, mask, std::vector<std::string>{"sky", "road"});
+  ASSERT_EQ(drawn.channels, 3);
+  const auto pixel = [&](int x, int y) {
+    const uint8_t* p = &drawn.pixels[static_cast<size_t>(y * 200 + x) * 3];
+    return std::array<uint8_t, 3>{p[0], p[1], p[2]};
+  };
+  EXPECT_EQ(pixel(0, 99), pixel(39, 50));
+  EXPECT_NE(pixel(39, 50), pixel(40, 50));
+  EXPECT_EQ(pixel(40, 89), pixel(119, 89));
+  EXPECT_NE(pixel(40, 89), pixel(40, 90));
+  EXPECT_EQ(pixel(120, 50), (std::array<uint8_t, 3>{100, 100, 100}));
+  EXPECT_NEAR(pixel(0, 0)[0], 2 * pixel(119, 50)[0] - 100, 1)
+      << "most pixels are road: its name is first, on its colour";
 }
 
 }  // namespace

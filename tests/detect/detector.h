@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detectors whose outputs are their biases, for tests of boxes.
+// Detectors whose outputs are their biases, and a network of segmentation, for tests of boxes and masks.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,19 @@ inline Int8Graph one_box_detector() {
   output_of(graph, level.objectness).bias = {4};
   output_of(graph, level.classes).bias = {-3, 2};
   graph.class_names = {"cat", "dog"};
+  return graph;
+}
+
+/// A network for images of 16 x 32 pixels that gives classes of 8 x 16: 1 where four pixels are bright, else 0.
+inline Int8Graph brightness_segmenter() {
+  Int8Graph graph = detector(BoxHeadKind::yolox, 16, 32, {2}, 2);
+  graph.boxes.reset();
+  graph.outputs = {1};
+  graph.nodes.resize(2);
+  Int8Node& node = graph.nodes[1];
+  std::fill(node.weight.begin() + static_cast<long>(node.weight.size() / 2), node.weight.end(), int8_t{1});
+  node.bias = {0, -12 * 32};  // codes are 0 to 64
+  graph.class_names = {"dark", "light"};
   return graph;
 }
 

@@ -102,6 +102,17 @@ class DetectionEvaluation : public ::testing::Test {
   EvaluationSet set_;
 };
 
+/// Four boxes; the best finding is right, the second wrong, the third right, the others are not found.
+TEST(PrecisionByRecall, FallsWhereFindingsAreWrong) {
+  const Box box{10, 10, 20, 20}, beside{60, 60, 20, 20}, near{16.3, 10, 20, 20};  // IoU 0.52
+  std::vector<ImageBoxes> images(4, {{{box, 0, 400, false}}, {}});
+  images[1].detections = {{box, 0, 0.9}};
+  images[2].detections = {{beside, 0, 0.8}, {near, 0, 0.7}};
+  const AveragePrecision::OfClass found = average_precision(images, 2).of_class[0];
+  for (size_t r = 0; r <= 100; ++r) EXPECT_NEAR(found.precision50[r], r <= 25 ? 1 : r <= 50 ? 2.0 / 3 : 0, 1e-9) << r;
+  EXPECT_NEAR(found.ap50, (26 + 25 * 2.0 / 3) / 101, 1e-9);
+}
+
 TEST_F(DetectionEvaluation, BoxesAreScoredInTheirImages) {
   const Evaluation all = with(Finds(1000));
   EXPECT_EQ(all.images, 40);

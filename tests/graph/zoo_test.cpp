@@ -77,7 +77,7 @@ TEST(Zoo, EveryModelBuildsForSmallAndLargeImages) {
         const Graph graph = build_model(
             {.name = std::string(name), .input = {3, size, size}, .classes = 7, .folded = folded, .dropout = 0.25});
         const Shape& answers = graph.nodes[graph.outputs.front()].shape;
-        const bool pixels = name.starts_with("unet");
+        const bool pixels = name.starts_with("unet") || name.starts_with("lraspp");
         EXPECT_EQ(answers, (pixels ? Shape{7, size, size} : Shape{7, 1, 1})) << name << " " << size;
         for (const Node& node : graph.nodes) EXPECT_FALSE(folded && node.op == Op::batch_norm) << name;
       }
@@ -125,6 +125,31 @@ TEST(Zoo, UnetComesBackToThePicture) {
   EXPECT_NE(error_of([] {
               build_model({.name = "unet", .input = {3, 56, 64}});
             }).find("unet halves the picture 4 times, so 16 must divide its height and width, 56x64"),
+            std::string::npos);
+}
+
+/// torchvision's table: 3,221,538 parameters for 21 classes.
+TEST(Zoo, LrasppIsTorchvisions) {
+  const ModelSpec spec{.name = "lraspp_mobilenet_v3_large", .input = {3, 368, 480}, .classes = 21};
+  const Graph graph = build_model(spec);
+  EXPECT_EQ(trainable(graph), 3'221'538);
+  const Shapes shapes = parameter_shapes(graph);
+  EXPECT_EQ(shapes.at("backbone.13.block.1.0.weight"), (std::vector<int64_t>{672, 1, 5, 5}));
+  EXPECT_EQ(shapes.at("classifier.scale.1.weight"), (std::vector<int64_t>{128, 960, 1, 1}));
+  EXPECT_EQ(shapes.at("classifier.low_classifier.weight"), (std::vector<int64_t>{21, 40, 1, 1}));
+  std::map<std::string, Node> nodes;
+  for (const Node& node : graph.nodes) nodes[node.name] = node;
+  EXPECT_EQ(nodes.at("backbone.16.2").shape, (Shape{960, 23, 30}));
+  EXPECT_EQ(nodes.at("backbone.12.block.1.0").window.dilation_h, 1);
+  EXPECT_EQ(nodes.at("backbone.15.block.1.0").window.dilation_w, 2);
+  EXPECT_EQ(nodes.at("classifier.add").shape, (Shape{21, 46, 60}));
+  EXPECT_EQ(graph.nodes.back().shape, (Shape{21, 368, 480}));
+  const Graph second = build_model({.name = "lraspp_mobilenet_v2", .input = {3, 64, 64}, .classes = 11});
+  EXPECT_EQ(parameter_shapes(second).at("classifier.low_classifier.weight"), (std::vector<int64_t>{11, 32, 1, 1}));
+  EXPECT_EQ(parameter_shapes(second).at("classifier.cbr.0.weight"), (std::vector<int64_t>{128, 320, 1, 1}));
+  EXPECT_NE(error_of([] {
+              build_model({.name = "lraspp_mobilenet_v2", .input = {3, 360, 480}});
+            }).find("so 16 must divide its height and width, 360x480; data.fit: letterbox"),
             std::string::npos);
 }
 

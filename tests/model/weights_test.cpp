@@ -11,6 +11,7 @@
 #include "src/base/safetensors.h"
 #include "src/net/zoo.h"
 #include "src/train/model/model.h"
+#include "tests/error_of.h"
 
 namespace octet {
 namespace {
@@ -120,6 +121,35 @@ TEST_F(WeightsFile, ANameOfTheNetworkIsNotStripped) {
   Weights b = initial_weights(graph, 2);
   EXPECT_EQ(load_weights(b, graph, path_).unexpected, std::vector<std::string>{"model.fc.weight"});
   for (const auto& [name, t] : a) EXPECT_TRUE(at::equal(t, b.at(name))) << name;
+}
+
+TEST_F(WeightsFile, NewLayersStayAsTheyBegan) {
+  const Graph graph = resnet8();
+  const Weights a = initial_weights(resnet8(7), 1), before = initial_weights(graph, 2);
+  save_weights(a, path_);
+  Weights b = initial_weights(graph, 2);
+  EXPECT_TRUE(load_weights(b, graph, path_, {"lin*"}).unexpected.empty());
+  for (const auto& [name, t] : b)
+    EXPECT_TRUE(at::equal(t, (name.starts_with("linear.") ? before : a).at(name))) << name;
+  EXPECT_NE(error_of([&] {
+              load_weights(b, graph, path_, {"linear", "fc"});
+            }).find("model.new_layers: 'fc' is no"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { load_weights(b, graph, path_, {"conv1"}); }).find("name layers that are to begin at random"),
+            std::string::npos);
+}
+
+/// torchvision's file of a classifier gives the backbone of a network of segmentation its weights.
+TEST_F(WeightsFile, FeaturesAreTheBackboneOfSegmentation) {
+  const Graph classifier = build_model({.name = "mobilenet_v2", .input = {3, 64, 64}, .classes = 5});
+  const Graph graph = build_model({.name = "lraspp_mobilenet_v2", .input = {3, 64, 64}, .classes = 3});
+  const Weights a = initial_weights(classifier, 1);
+  save_weights(a, path_);
+  Weights b = initial_weights(graph, 2);
+  const LoadReport report = load_weights(b, graph, path_, {"classifier.*"});
+  EXPECT_TRUE(at::equal(b.at("backbone.17.conv.2.weight"), a.at("features.17.conv.2.weight")));
+  for (const std::string& name : report.unexpected) EXPECT_TRUE(name.starts_with("features.18.")) << name;
+  EXPECT_EQ(report.unexpected.size(), 5u);
 }
 
 TEST_F(WeightsFile, ListsAllThatDoesNotFitAndChangesNothing) {

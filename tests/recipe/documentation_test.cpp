@@ -134,9 +134,11 @@ TEST(ShippedRecipes, AllAreReadAndNamedAfterModelAndData) {
     const std::string stem = entry.path().stem().string();
     const std::string model = std::filesystem::path(recipe.model.onnx).stem().string();
     EXPECT_EQ(stem.rfind((model.empty() ? recipe.model.name : model) + "_", 0), 0u) << stem;
-    const std::string coco = recipe.data.format == "coco" ? "bccd" : recipe.data.format;
-    const std::string imagenet = stem.find("imagenet") != std::string::npos ? "imagenet" : coco;
-    EXPECT_NE(stem.find("_" + imagenet + "_"), std::string::npos) << stem;
+    const std::string data = recipe.data.labels == Labels::boxes          ? "bccd"
+                             : stem.find("imagenet") != std::string::npos ? "imagenet"
+                             : stem.find("_camvid_") != std::string::npos ? "camvid"
+                                                                          : recipe.data.format;
+    EXPECT_NE(stem.find("_" + data + "_"), std::string::npos) << stem;
     EXPECT_EQ(recipe.qat.epochs == 0, stem.find("_ptq") != std::string::npos) << stem;
     EXPECT_EQ(parse_recipe(write_recipe(recipe), stem), recipe) << stem;
     EXPECT_EQ(read_file(entry.path().string()).front(), '#') << stem << " says nothing about itself";

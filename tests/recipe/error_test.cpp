@@ -30,13 +30,27 @@ TEST(RecipeErrors, UnknownValueNamesNearest) {
 
 TEST(RecipeErrors, LabelsOfPixelsAreNamedWhereTheyDoNotFit) {
   expect_parts(refusal(kMinimal, {"data.labels=pixels"}),
-               {"data.labels: pixels, but cifar10 has a class for each image", "data.format synthetic"});
+               {"data.labels: pixels, but cifar10 has a class for each image", "data.format image_folder"});
   const std::string scenes = "data: {format: synthetic, labels: pixels, synthetic_classes: 2}\nmodel: {name: unet}\n";
   EXPECT_EQ(parse_recipe(scenes, "r.yaml").data.labels, Labels::pixels);
   expect_parts(refusal(scenes, {"data.synthetic_classes=10"}),
                {"data.synthetic_classes: 10; with data.labels: pixels"});
-  expect_parts(refusal(scenes, {"data.resize=40"}), {"data.resize: mixes neighbouring pixels", "leave it out"});
-  expect_parts(refusal(scenes, {"data.random_resized_crop=true"}), {"data.random_resized_crop: mixes neighbouring"});
+  expect_parts(refusal(scenes, {"data.image_width=64"}),
+               {"data.image_width: 64, but data.format synthetic has square"});
+  const std::string folder =
+      "data: {format: image_folder, labels: pixels, path: a, image_size: 32, image_width: 48, class_names: [x, y]}\n"
+      "model: {name: unet}\n";
+  const Recipe recipe = parse_recipe(folder, "r.yaml");
+  EXPECT_EQ(recipe.data.width(), 48);
+  EXPECT_EQ(parse_recipe(write_recipe(parse_recipe(kMinimal, "r.yaml")), "r.yaml", {"data.image_size=16"}).data.width(),
+            16);
+  EXPECT_EQ(recipe.data.ignore_index, 255);
+  expect_parts(refusal(folder, {"data.class_names=[]"}), {"data.class_names: needed with data.labels: pixels"});
+  expect_parts(refusal(folder, {"data.classes=c.txt"}), {"data.class_names: only for", "without data.classes"});
+  expect_parts(refusal(folder, {"data.cutout=32"}), {"data.cutout: 32 is not below data.image_size 32"});
+  expect_parts(refusal(folder, {"data.resize=40"}), {"data.resize: 40 is below data.image_size 48"});
+  expect_parts(refusal(kMinimal, {"data.ignore_index=3"}), {"data.ignore_index", "pixels"});
+  expect_parts(refusal(kMinimal, {"model.new_layers=[fc]"}), {"model.new_layers", "model.weights"});
   expect_parts(refusal(scenes, {"data.labels=pixel"}), {"unknown value 'pixel'; did you mean 'pixels'?"});
 }
 
@@ -223,9 +237,6 @@ TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
 TEST(RecipeErrors, DistillationIsForQat) {
   expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5"}),
                {": qat.distill_weight: the float network teaches in QAT"});
-  expect_parts(refusal(kMinimal, {"qat.distill_weight=0.5", "qat.epochs=1", "data.format=synthetic",
-                                  "data.synthetic_classes=2", "data.labels=pixels"}),
-               {": qat.distill_weight: the float network teaches the class of each image"});
   EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"qat.distill_weight=0.5", "qat.epochs=1"}).qat.distill_temperature, 4);
 }
 

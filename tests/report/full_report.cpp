@@ -122,6 +122,8 @@ Report boxes_report() {
   };
   add("float", 3, 0.9);
   add("cpu", 2, 0.6);
+  const auto image = [](uint8_t grey) { return Image{1, 1, 1, {grey}}; };
+  report.boxes = {{"test[<7>]", image(1), image(2), image(3), 1, 0.25}};
   report.epochs = {{"float", 1, 1.3, 0.9, 0.7, 0.4, 0.65, 0.1, 2400, 0.01, 9, 0, std::nullopt, 0.61}};
   return report;
 }

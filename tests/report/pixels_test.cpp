@@ -2,6 +2,9 @@
 // The report of a network of segmentation: its score, its curves and its pictures.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "src/report/headline.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
@@ -37,6 +40,9 @@ TEST(PixelsReport, ShowsPictures) {
   EXPECT_NE(html.find("test[&lt;0&gt;]"), std::string::npos);
   EXPECT_NE(html.find("differing: 1 pixel"), std::string::npos);
   EXPECT_NE(html.find("Mean IoU"), std::string::npos);
+  const std::string classes = html.substr(html.find("<section id=\"classes\""));
+  EXPECT_NE(classes.find("83.33 %"), std::string::npos);  // background of float: 5 of 6 pixels
+  EXPECT_NE(classes.find("50.00 %"), std::string::npos);  // shapes of cpu: 2 of 4
   EXPECT_EQ(report_html(testing::full_report(10)).find("<img"), std::string::npos);
 }
 
@@ -49,6 +55,20 @@ TEST(BoxesReport, ShowsApAndNoPictureCount) {
   const std::string sentence = accuracy_sentences(headline(report)).front();
   EXPECT_TRUE(sentence.starts_with("float 90.00 % -> cpu 60.00 %: ")) << sentence;
   EXPECT_EQ(sentence.find("right"), std::string::npos) << sentence;
+  EXPECT_EQ(occurrences(html, "<img "), 3);  // the labels, float, int8
+  EXPECT_NE(html.find("test[&lt;7&gt;]"), std::string::npos);
+  EXPECT_NE(html.find("float, AP 100.0 %"), std::string::npos);
+  EXPECT_NE(html.find("cpu, AP 25.0 %"), std::string::npos);
+  const std::string classes = html.substr(html.find("<section id=\"classes\""));
+  EXPECT_NE(classes.find("&lt;cell&gt;"), std::string::npos);
+  EXPECT_NE(classes.find("Precision by recall: &lt;cell&gt;"), std::string::npos);
+  EXPECT_NE(classes.find("66.34 %"), std::string::npos) << "67 of 101 recalls are reached by int8";
+  std::set<std::string> curves;
+  for (size_t at = 0; (at = classes.find(" d=\"M", at)) != std::string::npos; ++at)
+    if (const std::string path = classes.substr(at, classes.find('"', at + 5) - at); path.size() > 500)
+      curves.insert(path);
+  EXPECT_EQ(curves.size(), 2u);
+  EXPECT_EQ(report_html(testing::full_report(10)).find("<section id=\"classes\""), std::string::npos);
   EXPECT_NEAR(headline(report).lost.points, 100.0 * 34 / 101, 1e-9);  // of recalls 0, 0.01 .. 1 those above 2/3
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <octet/octet.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -83,6 +84,41 @@ TEST_F(CApi, TheClassOfCxxGivesTheSameBytesByRunAndByLogits) {
   const std::vector<float> logits = network.logits(images);
   ASSERT_EQ(logits.size() * sizeof(float), expected.memory[0].size());
   EXPECT_EQ(std::memcmp(logits.data(), expected.memory[0].data(), expected.memory[0].size()), 0);
+}
+
+/// An image whose right half is white is half as large in the input, and its mask has its own size.
+TEST_F(CApi, GivesTheMaskOfASegmentation) {
+  octet_network* network = load(brightness_segmenter());
+  ASSERT_NE(network, nullptr);
+  Image image{32, 32, 3, std::vector<uint8_t>(32 * 32 * 3)};
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = i / 3 % 32 < 16 ? 0 : 255;
+  folder_.write("a.png", testing::png_bytes(image));
+  const std::string file = folder_.path("a.png");
+  std::vector<uint8_t> wanted;
+  for (int i = 0; i < 32 * 32; ++i) wanted.push_back(i % 32 < 16 ? 0 : 1);
+  std::vector<uint8_t> mask(32 * 32);
+  int32_t height = 0, width = 0;
+  for (const octet_picture& picture :
+       {octet_picture{file.c_str(), nullptr, 0, 0}, octet_picture{nullptr, image.pixels.data(), 32, 32}}) {
+    ASSERT_EQ(octet_mask(network, &picture, nullptr, 0, &height, &width), OCTET_OK) << last_error();
+    EXPECT_EQ(height, 32);
+    EXPECT_EQ(width, 32);
+    std::fill(mask.begin(), mask.end(), 7);
+    ASSERT_EQ(octet_mask(network, &picture, mask.data(), 32 * 32, &height, &width), OCTET_OK) << last_error();
+    EXPECT_EQ(mask, wanted);
+    expect_error(octet_mask(network, &picture, mask.data(), 32 * 32 - 1, &height, &width), OCTET_USAGE,
+                 {"octet_mask: memory for 1023 of 1024 pixels"});
+  }
+  const octet_picture nothing{};
+  expect_error(octet_mask(network, &nothing, nullptr, 0, &height, &width), OCTET_USAGE,
+               {"octet_mask: the picture's file and its pixels is NULL"});
+  runtime::Network cxx(folder_.path("int8.safetensors"), "cpu");
+  EXPECT_EQ(cxx.mask(file).classes, wanted);
+  EXPECT_EQ(cxx.mask(file).width, 32);
+  octet_free(network);
+  octet_network* other = load(one_box_detector());
+  expect_error(octet_mask(other, &nothing, nullptr, 0, &height, &width), OCTET_USAGE, {"no classes of pixels"});
+  octet_free(other);
 }
 
 /// A file and the same pixels give the box in the image's own pixels, in C and in C++.

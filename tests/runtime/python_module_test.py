@@ -137,6 +137,21 @@ class Module(unittest.TestCase):
         with self.assertRaisesRegex(octet.Error, "absent.png"):
             network.boxes("absent.png")
 
+    def test_a_segmentation_gives_the_class_of_each_pixel(self):
+        path = str(self.folder / "unet.safetensors")
+        self.program("bench", "--model", "unet2", "--size", "32", "--seconds", "0.01", "--quiet", "--save", path)
+        network = octet.load(path, engine="cpu")
+        image = np.random.default_rng(1).integers(0, 256, (40, 36, 3), np.uint8)
+        (logits,) = network(np.ascontiguousarray(image[None, 4:36, 2:34]))
+        wanted = np.full((40, 36), 255, np.uint8)  # the input shows the middle
+        wanted[4:36, 2:34] = logits[0].argmax(axis=2)
+        self.assertGreater(len(np.unique(wanted)), 3)
+        np.testing.assert_array_equal(network.mask(image), wanted)
+        with self.assertRaisesRegex(ValueError, "image: float32"):
+            network.mask(image.astype(np.float32))
+        with self.assertRaisesRegex(octet.Error, "no classes of pixels"):
+            octet.load(self.checkpoint, engine="cpu").mask(self.images[0])
+
     def test_numbers_that_are_no_counts_are_refused(self):
         for name, wrong in (("max_batch", (0, -1, 2**31, 2**32 + 1, True, 1.0, "8", None)),
                             ("threads", (-1, 2**31, 2**32, -2**32, False, 1.0, np.float32(1), np.bool_(True)))):

@@ -117,11 +117,50 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
     const double share = static_cast<double>(top.at("class") == 1 ? shapes : 256 - shapes) / 256;
     EXPECT_NEAR(top.at("pixels"), share, 1e-9);
   }
+  const Answer drawn = octet({"run", path("run"), path("picture.png"), "--out", path("classes.png"), "--quiet"});
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  const std::string over = read_file(path("classes.png"));
+  EXPECT_EQ(decode_image(reinterpret_cast<const uint8_t*>(over.data()), over.size(), 3, "classes.png").width, 16);
   expect_refusal(octet({"run", path("run"), path("picture.png"), path("picture.png"), "--masks", path("masks")}), 2,
                  {"picture_mask.png", "two calls"});
   expect_refusal(octet({"run", path("run"), path("picture.png"), "--masks", path("none")}), 3, {"no such folder"});
   expect_refusal(octet({"run", random_checkpoint(), path("picture.png"), "--masks", path("masks")}), 2,
                  {"one class for each picture"});
+}
+
+/// Images of 12 x 20 pixels, which are placed in an input of 16 x 32 for the network; a light field on the right.
+TEST_F(Segment, FoldersOfImagesAndMasksTrain) {
+  for (const std::string split : {"train", "val", "test"})
+    for (int i = 0; i < 24; ++i) {
+      Image image{12, 20, 1, {}}, mask = image;
+      for (int p = 0; p < 240; ++p) {
+        const bool light = p % 20 > 4 + i % 12;
+        image.pixels.push_back(static_cast<uint8_t>((light ? 170 : 60) + (p * 7 + i) % 30));
+        mask.pixels.push_back(p < 20 ? 7 : light ? 1 : 0);
+      }
+      for (const std::string folder : {"images/", "masks/"}) fs::create_directories(path(folder + split));
+      write(fmt::format("images/{}/p{}.png", split, i), encode_png(image));
+      write(fmt::format("masks/{}/p{}.png", split, i), encode_png(mask));
+    }
+  write("folder.yaml",
+        "threads: 1\ndata: {format: image_folder, labels: pixels, channels: 1, path: " + path("") +
+            R"(, validation: val, test: test, class_names: [dark, light], ignore_index: 7, image_size: 16,
+  image_width: 32, fit: letterbox, scale: 0.3, translate: 0.1, flip: true, mean: [0.4], std: [0.2], workers: 1}
+model: {name: unet2, width: 0.125}
+train: {epochs: 12, batch_size: 8, optimizer: adamw, learning_rate: 0.01}
+calibrate: {images: 16, batch_size: 8}
+qat: {epochs: 1, batch_size: 8, learning_rate: 0.01}
+evaluate: {engines: [cpu, reference]}
+)");
+  const Answer answer = octet({"train", path("folder.yaml"), "--out", path("run"), "--json", "--quiet"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const json report = json::parse(answer.out);
+  EXPECT_EQ(report.at("headline").at("identical"), true);
+  for (const json& row : report.at("rows")) EXPECT_GT(row.at("mean_iou"), 0.9) << row.at("name");
+  write("masks/test/p3.png", encode_png({12, 21, 1, std::vector<uint8_t>(252)}));
+  expect_refusal(octet({"train", path("folder.yaml"), "--out", path("again")}), 3,
+                 {"data.test", "p3.png: 20x12 pixels, its mask", "21x12"});
+  EXPECT_FALSE(fs::exists(path("again")));
 }
 
 TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
@@ -130,7 +169,6 @@ TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
   expect_refusal(train({"--set", "data.labels=image"}), 2,
                  {"gives 'head' [2, 16, 16]", "each picture", "data.labels: pixels"});
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
-  expect_refusal(train({"--set", "data.resize=20"}), 2, {"data.resize", "no mean"});
   expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
   expect_refusal(train({"--ranks", "2", "--device", "cpu"}), 2, {"data.labels: pixels", "--gpus"});
   EXPECT_FALSE(fs::exists(path("run")));

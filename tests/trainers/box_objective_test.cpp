@@ -243,6 +243,21 @@ TEST(BoxObjective, AssignsAsThePlainForm) {
   EXPECT_GT(contested, 30);  // the coarse level has its share
 }
 
+/// 200,000 places for boxes, nearly all empty, are more than what is compared at a time: one image after the other.
+TEST(BoxObjective, AssignsManyBoxesInParts) {
+  const BoxObjective objective(decoder(), at::kCPU);
+  const Sample sample(4);
+  const BoxCells cells = objective.cells(sample.outputs);
+  const Assignment wanted = assign_boxes(cells, box_targets(sample.labels));
+  const at::Tensor empty = at::zeros({kBoxImages, 200'000, kBoxValues}, at::kLong);
+  empty.select(2, 0).fill_(kNoLabel);
+  const Assignment got = assign_boxes(cells, box_targets(at::cat({sample.labels, empty}, 1)));
+  EXPECT_TRUE(at::equal(got.positive, wanted.positive));
+  EXPECT_TRUE(at::equal(got.iou, wanted.iou));
+  EXPECT_TRUE(at::equal(got.label * got.positive, wanted.label * wanted.positive));
+  EXPECT_GT(wanted.positive.sum().item<int64_t>(), 5);
+}
+
 TEST(BoxObjective, LosesAsThePlainForm) {
   const BoxObjective objective(decoder(), at::kCPU);
   for (uint64_t seed = 0; seed < 20; ++seed) {

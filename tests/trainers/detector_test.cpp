@@ -196,6 +196,14 @@ qat:
   EXPECT_EQ(report.epochs.size(), 44u);
   EXPECT_GT(report.epochs.back().validation_ap.value(), 0.4);
   EXPECT_GT(report.epochs.back().train_top1, report.epochs.front().train_top1);
+  ASSERT_EQ(report.boxes.size(), 6u);  // those on which int8 is far below float come first
+  const auto lost = [](const ReportBoxes& of) { return of.before_ap - of.int8_ap; };
+  for (size_t i = 1; i < report.boxes.size(); ++i) {
+    const bool far = lost(report.boxes[i]) > 0.05;
+    EXPECT_TRUE(far ? lost(report.boxes[i - 1]) >= lost(report.boxes[i])
+                    : lost(report.boxes[i - 1]) > 0.05 || report.boxes[i - 1].int8_ap <= report.boxes[i].int8_ap);
+  }
+  EXPECT_NE(report.boxes[0].truth.pixels, report.boxes[0].int8.pixels);
   const std::string page = read_file(directory.report_html());
   EXPECT_NE(page.find("AP50"), std::string::npos);
   EXPECT_NE(page.find("95 % interval"), std::string::npos);
@@ -204,6 +212,26 @@ qat:
       parse_recipe(detector_recipe(folder.path(), detector_network(3), "train:\n  epochs: 1\n"), "3.yaml");
   EXPECT_NE(message_of(ExitCode::usage, [&] { open_run(other, {}); }).find("boxes of 3 classes, the data set has 2"),
             std::string::npos);
+}
+
+/// Epochs without mosaics are, to the bit, those of a recipe without.
+TEST(Detector, MosaicsEndBeforeTheLastEpochs) {
+  const Folder folder("detector_mosaic");
+  draw_shapes(folder.path(), "train", 24, 1);
+  draw_shapes(folder.path(), "val", 4, 2);
+  draw_shapes(folder.path(), "test", 4, 3);
+  const std::string text = detector_recipe(folder.path(), detector_network(2), R"(train:
+  epochs: 2
+  batch_size: 12
+)");
+  const auto weights = [&](const std::string& name, const std::vector<std::string>& keys) {
+    const RunDirectory directory{folder.path() + "/" + name};
+    train(parse_recipe(text, "drawn.yaml", keys), directory, {.command = "octet train", .machine = "test"});
+    return read_file(directory.float_weights());
+  };
+  const std::string plain = weights("plain", {});
+  EXPECT_EQ(weights("off", {"data.mosaic=1", "data.mosaic_off=2"}), plain);
+  EXPECT_NE(weights("one", {"data.mosaic=1", "data.mosaic_off=1"}), plain);
 }
 
 TEST(Detector, BeginsLastLayersAnewForOtherClasses) {

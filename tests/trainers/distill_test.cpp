@@ -50,6 +50,16 @@ TEST(Distill, LossAndGradientAreTheFormulas) {
   }
 }
 
+/// Of pixels it is the mean over pixels, whose logits lie a class apart.
+TEST(Distill, OfPixelsIsTheMeanOfPixels) {
+  at::manual_seed(3);
+  const Task task{Labels::pixels, {5, 2, 3}};
+  const at::Tensor taught = at::randn({4, 5 * 2 * 3}).mul_(3), logits = at::randn({4, 5 * 2 * 3}).mul_(3);
+  const auto pixels = [](const at::Tensor& of) { return of.view({4, 5, 6}).transpose(1, 2).reshape({24, 5}); };
+  EXPECT_NEAR(make_objective(task, at::kCPU)->distill(logits, taught, 2).item<double>(),
+              distillation_loss(pixels(logits), pixels(taught), 2).item<double>(), 1e-5);
+}
+
 TEST(Distill, JoinsBothLossesAndTheTeacherStays) {
   const Graph graph = fuse(testing_trainers::tiny_graph());
   const Weights weights = initial_weights(graph, 7);

@@ -19,12 +19,8 @@ std::string class_name(const Int8Graph& graph, int index) {
   return index < static_cast<int>(graph.class_names.size()) ? graph.class_names[index] : fmt::format("class {}", index);
 }
 
-FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, const std::string& out,
-                       const std::vector<std::string>& images)
-    : graph_(graph), out_(out) {
-  if (!graph.boxes) return;
-  options_ = box_options(*graph.boxes);
-  options_.score_threshold = score.value_or(options_.score_threshold);
+PictureFiles::PictureFiles(std::string out, std::string ending, const std::vector<std::string>& images)
+    : out_(std::move(out)), ending_(std::move(ending)) {
   if (out_.empty()) return;
   if (!std::filesystem::is_directory(out_)) {
     if (images.size() > 1 || !out_.ends_with(".png"))
@@ -33,25 +29,34 @@ FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, cons
   }
   std::set<std::string> files;
   for (const std::string& image : images) {
-    if (!files.insert(picture_file(image)).second)
-      throw usage_error(
-          fmt::format("--out {}: two pictures would be {}; give them in two calls", out_, picture_file(image)));
+    if (!files.insert(file(image)).second)
+      throw usage_error(fmt::format("--out {}: two pictures would be {}; give them in two calls", out_, file(image)));
     std::error_code none;
-    if (std::filesystem::equivalent(picture_file(image), image, none))
+    if (std::filesystem::equivalent(file(image), image, none))
       throw usage_error(fmt::format("--out {}: this would replace the picture itself; name another file", out_));
   }
 }
 
-std::string FoundBoxes::picture_file(const std::string& image) const {
+std::string PictureFiles::file(const std::string& image) const {
   if (!std::filesystem::is_directory(out_)) return out_;
-  return (std::filesystem::path(out_) / (std::filesystem::path(image).stem().string() + "_boxes.png")).string();
+  return (std::filesystem::path(out_) / (std::filesystem::path(image).stem().string() + ending_)).string();
+}
+
+void PictureFiles::write(const std::string& image, const Image& picture) const {
+  write_file_atomically(file(image), encode_png(picture));
+}
+
+FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, const PictureFiles& pictures)
+    : graph_(graph), pictures_(pictures) {
+  if (!graph.boxes) return;
+  options_ = box_options(*graph.boxes);
+  options_.score_threshold = score.value_or(options_.score_threshold);
 }
 
 void FoundBoxes::add(const std::string& file, const Image& whole, const BatchOutputs& outputs) {
   const PictureSize size{whole.height, whole.width};
   images_.push_back({file, size, decode_boxes(graph_, outputs, 0, size, options_)});
-  if (!out_.empty())
-    write_file_atomically(picture_file(file), encode_png(draw_boxes(whole, images_.back().boxes, graph_.class_names)));
+  if (pictures_.wanted()) pictures_.write(file, draw_boxes(whole, images_.back().boxes, graph_.class_names));
 }
 
 std::string FoundBoxes::text() const {

@@ -17,13 +17,26 @@ namespace octet::cli {
 /// Returns a class's name, or "class 7" if the checkpoint has none.
 std::string class_name(const Int8Graph& graph, int index);
 
+/// Where `octet run --out` writes pictures.
+class PictureFiles {
+ public:
+  /// out: "", for none; a .png for one image; or a folder for any number, in which no two would have one name: NAME of
+  /// the image, and `ending`. Throws Error(usage) and Error(data) otherwise, and for a file that is an image itself.
+  PictureFiles(std::string out, std::string ending, const std::vector<std::string>& images);
+  bool wanted() const { return !out_.empty(); }
+  void write(const std::string& image, const Image& picture) const;
+
+ private:
+  std::string file(const std::string& image) const;
+
+  std::string out_, ending_;
+};
+
 /// The boxes of images.
 class FoundBoxes {
  public:
-  /// score: without, the checkpoint's threshold. out: "", or where pictures are drawn: a .png for one image, a folder
-  /// for any number, in which no two would have one name. Throws Error(usage) and Error(data) otherwise.
-  FoundBoxes(const Int8Graph& graph, std::optional<double> score, const std::string& out,
-             const std::vector<std::string>& images);
+  /// score: without, the checkpoint's threshold.
+  FoundBoxes(const Int8Graph& graph, std::optional<double> score, const PictureFiles& pictures);
 
   /// Decodes the outputs of one image, `whole` before it was fitted to the input, and draws its picture.
   void add(const std::string& file, const Image& whole, const BatchOutputs& outputs);
@@ -38,11 +51,9 @@ class FoundBoxes {
     std::vector<Detection> boxes;
   };
 
-  std::string picture_file(const std::string& image) const;
-
   const Int8Graph& graph_;
   BoxOptions options_;
-  std::string out_;
+  const PictureFiles& pictures_;
   std::vector<OfImage> images_;
 };
 

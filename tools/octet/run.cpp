@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
-// classes, and with --masks the class of every pixel; of a detector its boxes; of other networks the ranges of the
-// outputs, and with --outputs their values.
+// classes, with --masks the class of every pixel and with --out a picture of them; of a detector its boxes; of other
+// networks the ranges of the outputs, and with --outputs their values.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,6 +25,7 @@
 #include "src/base/threads.h"
 #include "src/data/loader.h"
 #include "src/data/transform.h"
+#include "src/detect/draw.h"
 #include "src/engine/engine.h"
 #include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"
@@ -234,8 +235,10 @@ ExitCode run(const Common& common, const RunOptions& options) {
   check_masks(options, answers);
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
-  if (!graph.boxes && (options.score || !options.out.empty())) require_boxes(graph);
-  FoundBoxes boxes(graph, options.score, options.out, options.images);
+  const bool pixels = answering && !is_classifier(graph);
+  if (!graph.boxes && (options.score || (!options.out.empty() && !pixels))) require_boxes(graph);
+  const PictureFiles pictures(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
+  FoundBoxes boxes(graph, options.score, pictures);
   for (const std::string& file : {options.dump, options.outputs})
     if (!file.empty()) require_place_for(file);
   if (!options.outputs.empty() && !options.outputs.ends_with(".safetensors"))
@@ -273,19 +276,21 @@ ExitCode run(const Common& common, const RunOptions& options) {
       predictions.push_back(rank(path, logits, top));
       continue;
     }
-    const std::vector<uint8_t> mask = mask_of(logits, answers.c);
-    predictions.push_back(shares(path, mask, answers.c, top));
-    if (!options.masks.empty())
-      write_file_atomically(mask_file(options.masks, path), encode_png({answers.h, answers.w, 1, mask}));
+    const Image mask{answers.h, answers.w, 1, mask_of(logits, answers.c)};
+    predictions.push_back(shares(path, mask.pixels, answers.c, top));
+    if (!options.masks.empty()) write_file_atomically(mask_file(options.masks, path), encode_png(mask));
+    if (pictures.wanted())
+      pictures.write(
+          path, draw_classes(whole, decode_mask(graph, logits.data(), {whole.height, whole.width}), graph.class_names));
   }
-  const std::string pictures = counted(static_cast<long>(options.images.size()), "picture");
+  const std::string count = counted(static_cast<long>(options.images.size()), "picture");
   if (!options.dump.empty()) {
     dump.write(options.dump);
-    say(fmt::format("wrote {}: what every node gives for {}", options.dump, pictures));
+    say(fmt::format("wrote {}: what every node gives for {}", options.dump, count));
   }
   if (!options.outputs.empty()) {
     outputs.write(options.outputs);
-    say(fmt::format("wrote {}: the outputs for {}, float32", options.outputs, pictures));
+    say(fmt::format("wrote {}: the outputs for {}, float32", options.outputs, count));
   } else if (!answering && !graph.boxes) {
     say("--outputs FILE.safetensors writes the values");
   }
@@ -316,8 +321,8 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
       ->add_option("--score", options->score, "boxes: those of a lower score are left out (default: the checkpoint's)")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--out", options->out,
-                      "boxes: write the picture with boxes drawn to this .png, of several to this folder as "
-                      "NAME_boxes.png");
+                      "boxes, segmentation: write the picture with boxes drawn, or under its classes' colours, to this "
+                      ".png, of several to this folder as NAME_boxes.png, NAME_classes.png");
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
   command->add_option("--outputs", options->outputs,
                       "write the outputs to this .safetensors file: float32 [images, C, H, W] or [images, C]");

@@ -53,6 +53,7 @@ std::vector<int64_t> labels_shape(const RunData& data, int images) {
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {
   return {.batch_size = options.own_size(),
           .train = true,
+          .mosaic = epoch.number < options.mosaic_epochs,
           .seed = epoch.seed,
           .epoch = epoch.number,
           .first_batch = static_cast<int>(first_batch),

@@ -36,6 +36,7 @@ struct BatchesOptions {
   at::Device device = at::kCPU;
   ResidentImages resident_images = ResidentImages::automatic;  ///< the recipe's cuda.resident_images
   int rank = 0, ranks = 1;  ///< which share of every batch to make; ranks divides batch_size
+  int mosaic_epochs = 0;    ///< the first epochs, which may have mosaics
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };

@@ -24,12 +24,13 @@
 namespace octet {
 namespace {
 
-constexpr double kCentre = 1.5;       // strides
-constexpr double kIouCost = 3;        // factor of -log(IoU)
-constexpr double kFar = 1e6;          // cost of a cell that is not near the box's centre
-constexpr int64_t kMostCells = 10;    // of a box
-constexpr double kBoxWeight = 5;      // of 1 - IoU^2
-constexpr double kMostExponent = 20;  // of a box's size in strides, as in src/detect/decode.cpp
+constexpr double kCentre = 1.5;          // strides
+constexpr double kIouCost = 3;           // factor of -log(IoU)
+constexpr double kFar = 1e6;             // cost of a cell that is not near the box's centre
+constexpr int64_t kMostCells = 10;       // of a box
+constexpr int64_t kMostPairs = 1 << 24;  // of cells and boxes that are compared at a time: 0.8 GB
+constexpr double kBoxWeight = 5;         // of 1 - IoU^2
+constexpr double kMostExponent = 20;     // of a box's size in strides, as in src/detect/decode.cpp
 
 /// Returns intersection over union along the last dimension of a and b, [..., 4] as centre and size, which broadcast.
 at::Tensor overlap(const at::Tensor& a, const at::Tensor& b) {
@@ -90,7 +91,10 @@ at::Tensor BoxCells::boxes() const {
   return at::cat({centre_x.unsqueeze(2), centre_y.unsqueeze(2), size}, 2);
 }
 
-Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets) {
+namespace {
+
+/// Assigns the boxes of all images at once.
+Assignment assign_part(const BoxCells& cells, const BoxTargets& targets) {
   const at::NoGradGuard no_grad;
   const at::Tensor boxes = cells.boxes().detach();
   const auto near = [&](const at::Tensor& corner, int64_t axis) {
@@ -118,6 +122,25 @@ Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets) {
   const at::Tensor label = at::where(takers.gt(1), cost.argmin(1), taken.to(at::kByte).argmax(1));
   const at::Tensor positive = takers.gt(0);
   return {positive, label, pick(iou.transpose(1, 2), label) * positive};
+}
+
+}  // namespace
+
+Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets) {
+  const int64_t images = targets.valid.size(0), pairs = targets.valid.size(1) * cells.objectness.size(1);
+  const int64_t part = std::clamp<int64_t>(kMostPairs / pairs, 1, images);
+  if (part == images) return assign_part(cells, targets);
+  std::vector<at::Tensor> positive, label, iou;
+  for (int64_t first = 0; first < images; first += part) {
+    const auto of = [&](const at::Tensor& all) { return all.narrow(0, first, std::min(part, images - first)); };
+    const Assignment assigned =
+        assign_part({of(cells.raw), of(cells.objectness), of(cells.classes), cells.x, cells.y, cells.stride},
+                    {of(targets.valid), of(targets.classes), of(targets.boxes)});
+    positive.push_back(assigned.positive);
+    label.push_back(assigned.label);
+    iou.push_back(assigned.iou);
+  }
+  return {at::cat(positive), at::cat(label), at::cat(iou)};
 }
 
 BoxObjective::BoxObjective(const BoxDecoder& decoder, at::Device device) : decoder_(decoder) {

@@ -59,6 +59,9 @@ namespace {
 
 class ClassObjective : public Objective {
  public:
+  /// classes: of pixels; 0: of images.
+  explicit ClassObjective(int64_t classes) : classes_(classes) {}
+
   Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const override {
     const at::Tensor loss = mean_loss(outputs, labels, smoothing);
     const at::NoGradGuard no_grad;  // validation measures it without smoothing
@@ -67,20 +70,26 @@ class ClassObjective : public Objective {
   }
 
   at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const override {
-    return distillation_loss(outputs, taught, temperature);
+    const auto by_pixel = [&](const at::Tensor& logits) {
+      return classes_ > 0 ? logits.reshape({logits.size(0), classes_, -1}) : logits;
+    };
+    return distillation_loss(by_pixel(outputs), by_pixel(taught), temperature);
   }
+
+ private:
+  const int64_t classes_;
 };
 
 }  // namespace
 
 const Objective& class_objective() {
-  static const ClassObjective objective;
+  static const ClassObjective objective(0);
   return objective;
 }
 
 std::shared_ptr<const Objective> make_objective(const Task& task, at::Device device) {
   if (task.labels == Labels::boxes) return std::make_shared<BoxObjective>(*task.detector, device);
-  return std::make_shared<ClassObjective>();
+  return std::make_shared<ClassObjective>(task.pixels() ? task.classes() : 0);
 }
 
 }  // namespace octet

@@ -29,7 +29,8 @@ class Objective {
   virtual at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const = 0;
 };
 
-/// Returns the objective of classes, of images or of pixels, which the shape of the labels tells apart.
+/// Returns the objective of classes, of images or of pixels, which the shape of the labels tells apart; it distills
+/// those of images.
 const Objective& class_objective();
 
 /// Returns the objective of a task for a network on `device`.

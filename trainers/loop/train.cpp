@@ -34,13 +34,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-BatchesOptions batches_of(const Phase& phase) {
+BatchesOptions batches_of(const Phase& phase, const RunData& data) {
   const BatchShare mine = batch_share(phase.ranks, phase.parallel.stages);
   return {.batch_size = phase.recipe->batch_size,
           .device = phase.device(),
           .resident_images = phase.cuda.resident_images,
           .rank = mine.share,
-          .ranks = mine.shares};
+          .ranks = mine.shares,
+          .mosaic_epochs = phase.recipe->epochs - data.mosaic_off};
 }
 
 /// Seeds LibTorch's own random number generator, which only dropout uses.
@@ -63,7 +64,7 @@ class Trainer {
         schedule_(make_schedule(recipe_, steps_)),
         step_(phase),
         graph_(phase.cuda.graph && device_.is_cuda()),
-        batches_(make_batches(data, batches_of(phase))),
+        batches_(make_batches(data, batches_of(phase, data))),
         under_way_(device_, phase.ranks) {}
 
   void run() {

@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <span>
 
 #include "src/base/progress.h"
+#include "src/detect/draw.h"
 #include "src/engine/engine.h"
 #include "src/engine/fusion.h"
 #include "src/eval/derive_constants.h"
@@ -15,6 +17,7 @@
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/import.h"
 #include "src/quant/convert.h"
+#include "src/report/headline.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/gpu.h"
@@ -150,6 +153,55 @@ std::vector<ReportPicture> shown_pictures(const RunData& data, Program& before, 
   return pictures;
 }
 
+/// Returns an image of at most kShownSide pixels a side with boxes drawn.
+Image drawn(const Image& image, const std::vector<Detection>& found, const std::vector<std::string>& class_names) {
+  constexpr double kShownSide = 360;
+  const double scale = std::min(1.0, kShownSide / std::max(image.height, image.width));
+  const auto side = [&](int pixels) { return std::max(1, static_cast<int>(pixels * scale)); };
+  std::vector<Detection> shown;
+  for (Detection d : found) {
+    if (d.score < kShownScore) continue;
+    d.box = {d.box.x * scale, d.box.y * scale, d.box.width * scale, d.box.height * scale};
+    shown.push_back(d);
+  }
+  return draw_boxes(resize(view(image), side(image.height), side(image.width)), shown, class_names);
+}
+
+/// Returns the test images on which an int8 network is furthest below the float network, then those on which it finds
+/// least.
+std::vector<ReportBoxes> worst_pictures(const RunData& data, const Evaluation& before, const Evaluation& int8) {
+  struct Judged {
+    size_t image;
+    double before, int8;
+  };
+  std::vector<Judged> all;
+  for (size_t i = 0; i < std::min(before.boxes.size(), int8.boxes.size()); ++i) {
+    const auto ap = [&](const Evaluation& of) { return mean_average_precision({&of.boxes[i], 1}, data.classes()); };
+    if (const double own = ap(int8); !std::isnan(own)) all.push_back({i, ap(before), own});
+  }
+  constexpr double kFar = 0.05;  // below float
+  const auto place = [](const Judged& of) {
+    const double lost = of.before - of.int8;
+    return lost > kFar ? -1 - lost : of.int8;
+  };
+  std::stable_sort(all.begin(), all.end(), [&](const Judged& a, const Judged& b) { return place(a) < place(b); });
+  all.resize(std::min<size_t>(all.size(), kShownImages));
+  std::vector<ReportBoxes> pictures;
+  const EvaluationSet set = data.test_images();
+  for (const Judged& of : all) {
+    const size_t index = set.indices[of.image];
+    const Image image = set.dataset->read(index);
+    std::vector<Detection> labels;
+    for (const BoxLabel& label : set.dataset->boxes(index)) labels.push_back({label.box, label.class_index, 1});
+    const auto with = [&](const std::vector<Detection>& found) {
+      return drawn(image, found, data.train_set->class_names());
+    };
+    pictures.push_back({set.dataset->describe(index), with(labels), with(before.boxes[of.image].detections),
+                        with(int8.boxes[of.image].detections), of.before, of.int8});
+  }
+  return pictures;
+}
+
 }  // namespace
 
 EngineNames engines_of(const Recipe& recipe, at::Device device) {
@@ -227,6 +279,8 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
     const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
     report.pictures = shown_pictures(run.data, *network, *engines.front().program);
   }
+  if (run.data.detector)
+    report.boxes = worst_pictures(run.data, report.rows.front().evaluation, int8_row(report)->evaluation);
   report.comparison = compare_all(run, model, std::move(engines), graph);
   return report;
 }

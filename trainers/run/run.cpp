@@ -38,11 +38,16 @@ namespace {
 constexpr const char* kQuantizedKey = "octet_quantized";  // metadata of qat.safetensors: its format version
 constexpr const char* kQuantizedVersion = "1";
 
+Shape input_shape(const DataRecipe& data) { return {data.channels, data.image_size, data.width()}; }
+
+/// Returns the height and width of square images, for files that leave them open; 0 for others.
+int open_size(const DataRecipe& data) { return data.width() == data.image_size ? data.image_size : 0; }
+
 ModelSpec model_spec(const Recipe& recipe, int classes) {
   const ModelRecipe& from = recipe.model;
   ModelSpec spec;
   spec.name = from.name;
-  spec.input = {recipe.data.channels, recipe.data.image_size, recipe.data.image_size};
+  spec.input = input_shape(recipe.data);
   spec.classes = classes;
   spec.shortcut = from.shortcut.at(0);
   spec.width = from.width;
@@ -79,13 +84,14 @@ void open_graph(Run& run) {
   }
   run.onnx_outputs = recipe.model.outputs;
   ImportedNetwork imported =
-      import_network(recipe.model.onnx, recipe.data.image_size, recipe.data.labels == Labels::boxes, run.onnx_outputs);
+      import_network(recipe.model.onnx, open_size(recipe.data), recipe.data.labels == Labels::boxes, run.onnx_outputs);
   run.graph = std::move(imported.graph);
   run.onnx_weights = std::make_shared<const TensorFile>(std::move(imported.weights));
   const Shape& wanted = run.graph.nodes.front().shape;
-  if (const Shape given{recipe.data.channels, recipe.data.image_size, recipe.data.image_size}; given != wanted) {
-    throw usage_error(fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size and data.channels",
-                                  recipe.model.onnx, to_string(wanted), to_string(given)));
+  if (const Shape given = input_shape(recipe.data); given != wanted) {
+    throw usage_error(
+        fmt::format("{}: takes images {}, the recipe gives {}; set data.image_size, data.image_width and data.channels",
+                    recipe.model.onnx, to_string(wanted), to_string(given)));
   }
   if (recipe.data.labels == Labels::boxes) change_classes(run, run.data.classes());
 }
@@ -175,7 +181,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
         box_decoder(run.graph, find_box_head(run.graph, BoxHeadKind::yolox), run.data.evaluation_transform));
   require_trained_answers(run.graph, run.data.task());
   run.preprocessing = {.resize = recipe.data.resize,
-                       .crop = recipe.data.fit == Fit::crop ? recipe.data.image_size : 0,
+                       .crop = recipe.data.fit == Fit::crop ? open_size(recipe.data) : 0,
                        .exif_orientation = recipe.data.orientation == Orientation::exif,
                        .even_margin = recipe.data.fit == Fit::crop && run.data.evaluation_transform.even_margin,
                        .fit = recipe.data.fit,
@@ -207,10 +213,10 @@ Weights starting_weights(const Run& run) {
   if (run.data.detector) begin_head(weights, run);
   if (run.onnx_weights) load_imported(weights, run);
   if (!run.recipe.model.weights.empty()) {
-    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights);
+    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights, run.recipe.model.new_layers);
     // A network of the user may be a part of the one whose weights these are.
     const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";
-    if (!own && !report.unexpected.empty())
+    if (!own && run.recipe.model.new_layers.empty() && !report.unexpected.empty())
       throw data_error(fmt::format(
           "{}: {} no layer of {} uses, first '{}': these weights are another network's; name it in model.name",
           run.recipe.model.weights, counted(static_cast<long>(report.unexpected.size()), "tensor"),

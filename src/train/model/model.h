@@ -54,8 +54,10 @@ struct LoadReport {
 /// Reads .safetensors or PyTorch's .pt, .pth or .th (src/net/import/pytorch_file.h) into `weights`, on their device. A
 /// name that is not the network's is tried without the prefixes "module.", "_orig_mod." and "model.";
 /// num_batches_tracked and n_averaged are ignored. Throws Error(data) listing every tensor that is missing or
-/// misshaped; unexpected ones are only reported.
-LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path);
+/// misshaped; unexpected ones are only reported. Layers that `new_layers` names (with * and ?) stay as they are,
+/// whatever the file has; Error(usage) for a name of none.
+LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path,
+                        const std::vector<std::string>& new_layers = {});
 
 void save_weights(const Weights& weights, const std::string& path);  ///< writes .safetensors, atomically
 

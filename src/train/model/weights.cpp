@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "src/base/error.h"
+#include "src/base/names.h"
 #include "src/base/safetensors.h"
 #include "src/net/import/pytorch_file.h"
 #include "src/train/model/model.h"
@@ -63,7 +64,10 @@ std::map<std::string, const TensorData*> by_parameter(const TensorFile& file, co
     if (parameters.contains(name)) found[name] = &data;
   for (const auto& [name, data] : file.tensors) {
     if (parameters.contains(name) || name.ends_with("num_batches_tracked") || name == "n_averaged") continue;
-    const std::string plain(unwrapped(name, parameters));
+    std::string plain(unwrapped(name, parameters));
+    // torchvision's networks of segmentation call the features of a classifier their backbone.
+    if (constexpr std::string_view kFeatures = "features."; plain.empty() && name.starts_with(kFeatures))
+      plain = unwrapped("backbone." + name.substr(kFeatures.size()), parameters);
     if (plain.empty() || !found.emplace(plain, &data).second) found[name] = &data;
   }
   return found;
@@ -73,6 +77,21 @@ std::string list(const std::string& title, const std::vector<std::string>& names
   std::string text;
   for (const std::string& name : names) text += "\n  " + title + " " + name;
   return text;
+}
+
+/// Whether a parameter, "fc.weight", belongs to one of these layers, names with * and ?.
+bool is_new(const std::string& parameter, const std::vector<std::string>& new_layers) {
+  const std::string layer = parameter.substr(0, parameter.rfind('.'));
+  return std::any_of(new_layers.begin(), new_layers.end(),
+                     [&](const std::string& name) { return glob_distance(name, layer) == 0; });
+}
+
+/// Refuses a name that no layer with parameters has.
+void require_layers(const Graph& graph, const std::vector<std::string>& new_layers) {
+  const std::vector<ParameterSpec> all = parameters(graph);
+  for (const std::string& name : new_layers)
+    if (std::none_of(all.begin(), all.end(), [&](const ParameterSpec& spec) { return is_new(spec.name, {name}); }))
+      throw usage_error("model.new_layers: '" + name + "' is no layer of '" + graph.name + "' that has weights");
 }
 
 }  // namespace
@@ -120,13 +139,17 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
   return weights;
 }
 
-LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path) {
+LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path,
+                        const std::vector<std::string>& new_layers) {
   const TensorFile file = read_weights_file(path);
   std::map<std::string, const TensorData*> found = by_parameter(file, parameters(graph));
+  require_layers(graph, new_layers);
+  std::erase_if(found, [&](const auto& entry) { return is_new(entry.first, new_layers); });
 
   LoadReport report;
   std::vector<std::tuple<std::string, at::Tensor*, const TensorData*>> fitting;  // copied only when all fit
   for (const ParameterSpec& spec : parameters(graph)) {
+    if (is_new(spec.name, new_layers)) continue;
     const auto it = found.find(spec.name);
     if (it == found.end()) {
       report.missing.push_back(spec.name);
@@ -145,10 +168,11 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
     throw data_error(path + ": BatchNorm is folded into these convolutions, and the network '" + graph.name +
                      "' has it: set model.folded: true");
   if (!report.missing.empty() || !report.misshaped.empty())
-    throw data_error(path + ": these weights do not fit the network '" + graph.name +
-                     "':" + list("missing:", report.missing) + list("wrong shape:", report.misshaped) +
-                     list("unexpected:", report.unexpected) +
-                     "\nUse the model, number of classes and shortcut that the file was trained with.");
+    throw data_error(
+        path + ": these weights do not fit the network '" + graph.name + "':" + list("missing:", report.missing) +
+        list("wrong shape:", report.misshaped) + list("unexpected:", report.unexpected) +
+        "\nUse the model, number of classes and shortcut that the file was trained with, or name layers that "
+        "are to begin at random in model.new_layers.");
   const c10::NoGradGuard no_grad;
   for (const auto& [name, tensor, data] : fitting) require_usable_weights(path, name, *data);
   for (const auto& [name, tensor, data] : fitting) {

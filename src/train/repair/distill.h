@@ -13,7 +13,7 @@
 namespace octet {
 
 /// Returns T^2 KL(softmax(taught / T) || softmax(logits / T)), mean over the batch, of logits [N, classes] (Hinton et
-/// al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531).
+/// al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531), or over pixels of [N, classes, pixels].
 at::Tensor distillation_loss(const at::Tensor& logits, const at::Tensor& taught, double temperature);
 
 struct DistillPlan {

@@ -72,6 +72,8 @@ def _open():
             ("octet_picture_note", text, []),
             ("octet_boxes", ctypes.c_int, [pointer, ctypes.POINTER(_Picture), ctypes.c_float, ctypes.POINTER(_Box), whole,
                                            ctypes.POINTER(whole)]),
+            ("octet_mask", ctypes.c_int, [pointer, ctypes.POINTER(_Picture), pointer, ctypes.c_int64, ctypes.POINTER(whole),
+                                          ctypes.POINTER(whole)]),
             ("octet_run", ctypes.c_int, [pointer, pointer, whole, ctypes.POINTER(pointer)]),
             ("octet_keep_kernels", ctypes.c_int, [text]),
             ("octet_last_error", text, []),
@@ -154,19 +156,34 @@ class Network:
     def boxes(self, image, score_threshold=None):
         """A detector's boxes in one whole image, a list of Box, the highest score first. image: a file, or pixels of any size, uint8
         [height, width, channels], in colour RGB. score_threshold: boxes of a lower score are left out; None: the checkpoint's."""
-        if isinstance(image, (str, os.PathLike)):
-            picture = _Picture(os.fsencode(image), None, 0, 0)
-        else:
-            image = np.ascontiguousarray(image)
-            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.input_shape[2]:
-                raise ValueError(f"image: {image.dtype} {list(image.shape)}; takes uint8 [height, width, {self.input_shape[2]}]")
-            picture = _Picture(None, image.ctypes.data, *image.shape[:2])
+        picture = self._picture(image)
         found, count = (_Box * max(self._about.max_boxes, 1))(), ctypes.c_int32()
         threshold = -1 if score_threshold is None else max(float(score_threshold), 0)
         with self._turn:
             _check(_library.octet_boxes(self._handle, picture, threshold, found, len(found), count))
         return [Box(b.class_index, self.class_names[b.class_index] if self.class_names else f"class {b.class_index}", b.score, b.x,
                     b.y, b.width, b.height) for b in found[:count.value]]
+
+    def mask(self, image):
+        """The class of each pixel of one whole image by a network of segmentation, uint8 [height, width] of the image; 255 where the
+        network does not see it. image: as boxes() takes it."""
+        picture, height, width = self._picture(image), ctypes.c_int32(), ctypes.c_int32()
+        with self._turn:
+            _check(_library.octet_mask(self._handle, picture, None, 0, height, width))
+            mask = np.empty((height.value, width.value), np.uint8)
+            _check(_library.octet_mask(self._handle, picture, mask.ctypes.data, mask.size, height, width))
+        return mask
+
+    def _picture(self, image):
+        """A whole image for C, which keeps what it points to."""
+        if isinstance(image, (str, os.PathLike)):
+            return _Picture(os.fsencode(image), None, 0, 0)
+        image = np.ascontiguousarray(image)
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != self.input_shape[2]:
+            raise ValueError(f"image: {image.dtype} {list(image.shape)}; takes uint8 [height, width, {self.input_shape[2]}]")
+        picture = _Picture(None, image.ctypes.data, *image.shape[:2])
+        picture.kept = image
+        return picture
 
     def codes(self, inputs):
         """What a network that was quantized with tensors reads, uint8 [N, H, W, C], of such tensors, float [N, C, H, W]."""

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/mask_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/text.h"
+#include "src/data/decoders.h"
+#include "src/data/image_folder.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostClasses = kUnlabelled;  // a pixel of a mask is a byte
+
+const uint8_t* data_of(const std::string& bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
+
+/// Returns the number 0 .. 255 that `word` is, or -1.
+int sample_of(const std::string& word) {
+  int value = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool good = error == std::errc() && end == word.data() + word.size() && value >= 0 && value <= 255;
+  return good ? value : -1;
+}
+
+/// A line of a table of classes.
+struct Line {
+  std::string name;
+  int colour = -1;  ///< 0xRRGGBB; -1: the line has none
+};
+
+Line parse_line(std::string text) {
+  const std::string whole = text;
+  for (char& c : text)
+    if (c == ',') c = ' ';
+  std::istringstream words(text);
+  std::vector<std::string> all;
+  for (std::string word; words >> word;) all.push_back(word);
+  const auto colour = [&](size_t first) {
+    int value = 0;
+    for (size_t i = first; i < first + 3; ++i)
+      value = value < 0 || sample_of(all[i]) < 0 ? -1 : value << 8 | sample_of(all[i]);
+    return value;
+  };
+  for (const bool behind : {true, false}) {
+    if (all.size() < 4) break;
+    const int found = colour(behind ? all.size() - 3 : 0);
+    if (found < 0) continue;
+    const auto begin = all.begin() + (behind ? 0 : 3), end = all.end() - (behind ? 3 : 0);
+    return {fmt::format("{}", fmt::join(begin, end, " ")), found};
+  }
+  return {whole, -1};
+}
+
+/// Returns the first of the layouts that is there: folders of images and of masks.
+std::pair<fs::path, fs::path> find_layout(const DatasetSpec& spec) {
+  const fs::path root = spec.path;
+  const std::string& split = spec.split;
+  const std::vector<std::pair<fs::path, fs::path>> layouts = {
+      {root / "images" / split, root / "masks" / split}, {root / "images" / split, root / "annotations" / split},
+      {root / split / "images", root / split / "masks"}, {root / split, root / (split + "annot")},
+      {root / split, root / (split + "_labels")},        {root / split, root / (split + "_masks")}};
+  std::vector<std::string> tried;
+  for (const auto& [images, masks] : layouts) {
+    if (!split.empty() && fs::is_directory(images) && fs::is_directory(masks)) return {images, masks};
+    tried.push_back(fmt::format("{} with {}", images.string(), masks.string()));
+  }
+  throw data_error(
+      fmt::format("{}: no folder of images beside one of masks for '{}'; looked for {}; see data.path, data.train, "
+                  "data.validation, data.test",
+                  spec.path, split, fmt::join(tried, ", ")));
+}
+
+/// Returns the images that Pascal VOC's list names.
+std::vector<std::string> listed_images(const fs::path& list, const fs::path& folder) {
+  std::vector<std::string> files;
+  for (const std::string& name : read_classes(list.string())) files.push_back((folder / (name + ".jpg")).string());
+  return files;
+}
+
+/// Returns the mask's file for an image `name` below its folder.
+std::string mask_file(const fs::path& masks, const fs::path& name) {
+  for (const char* ending : {".png", "_mask.png", "_L.png"}) {
+    const fs::path file = masks / name.parent_path() / (name.stem().string() + ending);
+    if (fs::is_regular_file(file)) return file.string();
+  }
+  return "";
+}
+
+}  // namespace
+
+MaskClasses read_mask_classes(const std::string& path) {
+  MaskClasses classes;
+  std::istringstream lines(without_byte_order_mark(read_file(path)));
+  std::vector<std::pair<int, Line>> all;
+  int number = 0;
+  for (std::string text; std::getline(lines, text);) {
+    ++number;
+    text.erase(text.find_last_not_of(" \t\r") + 1);
+    if (!text.empty()) all.emplace_back(number, parse_line(text));
+  }
+  const bool coloured = std::any_of(all.begin(), all.end(), [](const auto& line) { return line.second.colour >= 0; });
+  for (const auto& [at, line] : all) {
+    const auto fail = [&, at = at](const std::string& what) {
+      return data_error(fmt::format("{}:{}: {}", path, at, what));
+    };
+    if (coloured && line.colour < 0) {
+      if (at == all.front().first && line.name.find(',') != std::string::npos) continue;  // the head of a CSV file
+      throw fail(fmt::format("'{}' has no colour, and other classes have one: NAME R G B", line.name));
+    }
+    const auto found = std::find(classes.names.begin(), classes.names.end(), line.name);
+    const bool known = found != classes.names.end();
+    if (known && !coloured) throw fail(fmt::format("class {} is listed twice", line.name));
+    const bool none = coloured && line.name == "-";
+    const auto index = none ? size_t{kUnlabelled} : static_cast<size_t>(found - classes.names.begin());
+    if (!none && !known) classes.names.push_back(line.name);
+    if (!none && index >= kMostClasses) throw fail(fmt::format("more than {} classes", kMostClasses));
+    if (coloured && !classes.colours.emplace(line.colour, static_cast<uint8_t>(index)).second)
+      throw fail(fmt::format("the colour of '{}' is another line's, too", line.name));
+  }
+  if (classes.names.empty()) throw data_error(path + ": names no class");
+  return classes;
+}
+
+MaskFolder::MaskFolder(const DatasetSpec& spec)
+    : classes_from_(spec.classes.empty() ? "data.class_names" : spec.classes), ignore_index_(spec.ignore_index) {
+  if (spec.classes.empty() && spec.class_names.empty())
+    throw data_error(spec.path +
+                     ": masks hold numbers or colours, and nothing says of which classes: name them in "
+                     "data.class_names, or a file in data.classes");
+  classes_ = spec.classes.empty() ? MaskClasses{spec.class_names, {}} : read_mask_classes(spec.classes);
+  const fs::path root = spec.path, list = root / "ImageSets" / "Segmentation" / (spec.split + ".txt");
+  const bool listed = fs::is_regular_file(list);
+  const auto [images, masks] = listed ? std::pair{root / "JPEGImages", root / "SegmentationClass"} : find_layout(spec);
+  images_.emplace(listed ? listed_images(list, images) : std::vector{images.string()}, spec.channels, spec.orientation);
+  std::string first;
+  long missing = 0;
+  for (size_t i = 0; i < images_->size(); ++i) {
+    const fs::path name = fs::path(images_->describe(i)).lexically_relative(images);
+    masks_.push_back(mask_file(masks, name));
+    if (masks_.back().empty() && missing++ == 0) first = (masks / name).replace_extension(".png").string();
+  }
+  if (missing > 0)
+    throw data_error(fmt::format("{}: {} of its {} images have no mask in {}, the first: {}", images.string(), missing,
+                                 masks_.size(), masks.string(), first));
+}
+
+int MaskFolder::label(size_t index) const {
+  throw usage_error(describe(index) + ": its pixels have classes, the image has none");
+}
+
+Image MaskFolder::classes_of_colours(const Image& colours, const std::string& name) const {
+  Image mask{colours.height, colours.width, 1, {}};
+  mask.pixels.reserve(colours.pixels.size() / 3);
+  auto found = classes_.colours.begin();
+  for (size_t i = 0; i < colours.pixels.size(); i += 3) {
+    const uint8_t* rgb = &colours.pixels[i];
+    const uint32_t colour = uint32_t{rgb[0]} << 16 | uint32_t{rgb[1]} << 8 | rgb[2];
+    if (found->first != colour) found = classes_.colours.find(colour);
+    if (found == classes_.colours.end()) {
+      const size_t pixel = i / 3, width = static_cast<size_t>(colours.width);
+      throw data_error(fmt::format(
+          "{}: colour {} {} {} at ({}, {}) is no class of {}; a line '- {} {} {}' there says "
+          "that such pixels have none",
+          name, rgb[0], rgb[1], rgb[2], pixel % width, pixel / width, classes_from_, rgb[0], rgb[1], rgb[2]));
+    }
+    mask.pixels.push_back(found->second);
+  }
+  return mask;
+}
+
+Image MaskFolder::mask(size_t index) const {
+  const std::string& name = masks_.at(index);
+  const std::string bytes = read_file(name);
+  if (!classes_.colours.empty()) return classes_of_colours(decode_image(data_of(bytes), bytes.size(), 3, name), name);
+  Image mask = decode_numbers(data_of(bytes), bytes.size(), name);
+  for (size_t i = 0; i < mask.pixels.size(); ++i) {
+    uint8_t& pixel = mask.pixels[i];
+    if (pixel == ignore_index_) {
+      pixel = kUnlabelled;
+    } else if (pixel >= classes_.names.size()) {
+      const size_t width = static_cast<size_t>(mask.width);
+      throw data_error(
+          fmt::format("{}: {} at ({}, {}) is no class: {} names {} of them, from 0; data.ignore_index is "
+                      "the number of pixels that have none ({})",
+                      name, pixel, i % width, i / width, classes_from_, classes_.names.size(), ignore_index_));
+    }
+  }
+  return mask;
+}
+
+std::optional<PictureHeader> MaskFolder::header(size_t index) const {
+  const std::optional<PictureHeader> header = images_->header(index);
+  const std::string& name = masks_.at(index);
+  const PictureHeader of_mask = header_of([&](uint64_t most) { return file_start(name, most); }, name);
+  const PictureSize stored{header->height, header->width}, mask{of_mask.height, of_mask.width};
+  const PictureSize size = orientation() == Orientation::exif ? upright(stored, header->orientation) : stored;
+  if (size != mask)
+    throw data_error(fmt::format("{}: {}x{} pixels, its mask {} has {}x{}: the mask is of another image",
+                                 describe(index), size.width, size.height, name, mask.width, mask.height));
+  return header;
+}
+
+}  // namespace octet

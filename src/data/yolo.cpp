@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/data/coco.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/data/decoders.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns the box that the numbers behind a line's class say, in shares of the image; throws Error(data).
+Box shares_of(const std::vector<double>& numbers, const std::string& where) {
+  if (numbers.size() == 4) {
+    const double width = numbers[2], height = numbers[3];
+    if (width < 0 || height < 0) throw data_error(where + ": a box of negative size");
+    return {numbers[0] - width / 2, numbers[1] - height / 2, width, height};
+  }
+  if (numbers.size() < 6 || numbers.size() % 2 != 0)
+    throw data_error(fmt::format("{}: {} numbers behind the class; a box has 4, a polygon an even number from 6 on",
+                                 where, numbers.size()));
+  double left = numbers[0], right = left, top = numbers[1], bottom = top;
+  for (size_t i = 2; i < numbers.size(); i += 2) {
+    left = std::min(left, numbers[i]), right = std::max(right, numbers[i]);
+    top = std::min(top, numbers[i + 1]), bottom = std::max(bottom, numbers[i + 1]);
+  }
+  return {left, top, right - left, bottom - top};
+}
+
+BoxLabel label_of(const std::string& line, const PictureSize& image, size_t classes, const std::string& where) {
+  std::istringstream words(line);
+  std::vector<double> numbers;
+  for (std::string word; words >> word;) {
+    std::istringstream text(word);
+    double number = 0;
+    if (!(text >> number) || !text.eof() || !std::isfinite(number))
+      throw data_error(fmt::format("{}: '{}' is no number", where, word));
+    numbers.push_back(number);
+  }
+  const double class_index = numbers.front();
+  if (!(class_index >= 0 && class_index < static_cast<double>(classes)) || class_index != std::floor(class_index))
+    throw data_error(fmt::format("{}: class {}, but there are {}, from 0", where, class_index, classes));
+  numbers.erase(numbers.begin());
+  const Box shares = shares_of(numbers, where);
+  const Box box{shares.x * image.width, shares.y * image.height, shares.width * image.width,
+                shares.height * image.height};
+  return {box, static_cast<int>(class_index), box.area(), false};
+}
+
+}  // namespace
+
+BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder, const std::string& labels_folder,
+                         const std::vector<std::string>& class_names) {
+  BoxAnnotations result;
+  for (size_t c = 0; c < class_names.size(); ++c)
+    result.categories.push_back({static_cast<int64_t>(c), class_names[c]});
+  UnusualBoxes unusual;
+  long without = 0;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const PictureHeader header = *images.header(i);
+    const PictureSize stored{header.height, header.width};
+    const bool turned = images.orientation() == Orientation::exif;
+    BoxAnnotations::Picture picture{
+        static_cast<int64_t>(i), images.describe(i), turned ? upright(stored, header.orientation) : stored, {}};
+    fs::path file = fs::path(labels_folder) / fs::path(picture.file).lexically_relative(images_folder);
+    file.replace_extension(".txt");
+    if (fs::is_regular_file(file)) {
+      std::istringstream lines(read_file(file.string()));
+      int number = 0;
+      for (std::string line; std::getline(lines, line);) {
+        ++number;
+        if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+        const std::string where = fmt::format("{}:{}", file.string(), number);
+        picture.labels.push_back(label_of(line, picture.size, class_names.size(), where));
+        unusual.add(picture.labels.back().box, picture.size, where);
+      }
+    } else {
+      ++without;
+    }
+    result.images.push_back(std::move(picture));
+  }
+  if (without == static_cast<long>(images.size()))
+    throw data_error(
+        fmt::format("{}: none of the {} images in {} has a .txt there", labels_folder, without, images_folder));
+  if (without > 0)
+    result.notes.push_back(fmt::format("{} images have no .txt in {}: no boxes", without, labels_folder));
+  unusual.tell(result.notes);
+  return result;
+}
+
+}  // namespace octet
