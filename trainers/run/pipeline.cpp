@@ -42,8 +42,7 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 }
 
 /// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
-/// weights and ranges. ranges: gets what calibrate() returns; scales: what
-/// train_qat() returns.
+/// weights and ranges. ranges: gets what calibrate() returns; scales: what train_qat() returns.
 std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
                                       CalibratedRanges& ranges, EdgeScales& scales) {
   train_float(run, weights, resume);
@@ -101,6 +100,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
     }
   }
   Weights weights = starting_weights(run);
+  run.onnx_weights.reset();  // a copy, for the whole run
   QuantizedModel model = make_quantized(run, weights);
   std::optional<FolderLock> lock;
   if (run.writes()) {

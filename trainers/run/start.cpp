@@ -13,6 +13,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/quant/plan.h"
+#include "src/train/qat/quantizers.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/schedule.h"

@@ -325,13 +325,6 @@ void QuantizedModel::require_finite() const {
   if (impl_->quantizers) impl_->quantizers->require_finite();
 }
 
-void require_observer(ObserverKind observer, at::DeviceType device) {
-  if (device == at::kCUDA && observer == ObserverKind::histogram)
-    throw usage_error(
-        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
-        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
-}
-
 bool QuantizedModel::has_scales() const { return impl_->edges.ready; }
 const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
 const Weights& QuantizedModel::weights() const { return impl_->weights; }

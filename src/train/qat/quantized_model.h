@@ -118,10 +118,6 @@ class QuantizedModel {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Throws Error(usage) with the cure if QAT on that device cannot use the recipe's quant.observer; to be called before
-/// anything is trained.
-void require_observer(ObserverKind observer, at::DeviceType device);
-
 /// Returns the weights as plain row-major arrays, for quant's functions.
 FloatParams float_params(const Weights& weights);
 void set_float_params(const Weights& weights, FloatParams params);  ///< in place; the same names and sizes

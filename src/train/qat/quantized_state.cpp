@@ -96,6 +96,10 @@ void require_codes(const std::map<std::string, at::Tensor>& state, const Prepare
   const std::vector<int32_t> expected = codes_of(prepared);
   std::vector<int32_t> found;
   std::string cure = "set section quant of the recipe as it was, or train again";
+  if (prepared.spec.residual_bits > 0)
+    cure +=
+        " (an octet before 27 November 2026 gave quant.residual_bits to edges of adds alone, not of functions, "
+        "products and concats: such a run must be trained again)";
   if (state.contains("codes")) {
     const at::Tensor rows = find(state, "codes", {static_cast<int64_t>(nodes.size()), kCodes}, at::kInt);
     found.assign(rows.const_data_ptr<int32_t>(), rows.const_data_ptr<int32_t>() + rows.numel());

@@ -92,4 +92,8 @@ auto at_node(const Node& node, const F& f) {
   }
 }
 
+/// Throws Error(usage) with the cure if QAT on that device cannot use the recipe's quant.observer; to be called before
+/// anything is trained.
+void require_observer(ObserverKind observer, at::DeviceType device);
+
 }  // namespace octet
