@@ -2,6 +2,7 @@
 #include "src/cuda/device.h"
 
 #include <cuda.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -160,6 +161,9 @@ kernels::CudaGpu this_gpu() {
 }
 
 bool gpu_finishes_its_work() { return cudaDeviceSynchronize() == cudaSuccess; }
+
+ProfiledRange::ProfiledRange() { cudaProfilerStart(); }
+ProfiledRange::~ProfiledRange() { cudaProfilerStop(); }
 
 namespace {
 

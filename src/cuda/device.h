@@ -59,6 +59,15 @@ class GpuGuard {
 /// Waits for all work on the current GPU. Returns false if that failed; then this process can no longer use the GPU.
 bool gpu_finishes_its_work();
 
+/// While it lives, a profiler that waits for it records launches: ncu --profile-from-start off.
+class ProfiledRange {
+ public:
+  ProfiledRange();
+  ~ProfiledRange();
+  ProfiledRange(const ProfiledRange&) = delete;
+  ProfiledRange& operator=(const ProfiledRange&) = delete;
+};
+
 /// Returns the joules that the calling thread's current GPU has used since its driver was loaded, by all processes and
 /// while idle: NVML's nvmlDeviceGetTotalEnergyConsumption (Volta and newer), which is updated about every 100 ms.
 /// Returns nothing if there is no GPU, no NVML (libnvidia-ml.so.1 of the driver) or no such counter.

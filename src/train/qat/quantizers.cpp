@@ -211,4 +211,18 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #endif
 }
 
+void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
+  const std::string head = "qat.forward: int8 ";
+  if (device != at::kCUDA) throw usage_error(head + "runs on a GPU only; set qat.forward: simulation");
+  if (learn(edges)) throw usage_error(head + "has ranges that do not learn; set quant.scales: fixed or observed");
+  for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    const bool prelu = node.op == Op::prelu;
+    if (!prelu && !prepared.sparse[n]) continue;
+    throw usage_error(head + "cannot train '" + node.name +
+                      "': " + (prelu ? "a prelu's slopes train" : "2:4 sparse weights are chosen anew in each step") +
+                      "; set qat.forward: simulation");
+  }
+}
+
 }  // namespace octet

@@ -17,6 +17,7 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/cuda/device.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
@@ -49,7 +50,7 @@ class Bench {
   const double seconds_;
   const Graph graph_;
   Weights weights_;
-  const bool freeze_batch_norm_, observe_;
+  const bool freeze_batch_norm_, observe_, profile_;
   Ranks* const ranks_;
   std::optional<QuantizedModel> quantized_;
   Phase phase_;
@@ -66,6 +67,7 @@ Bench::Bench(const StepBench& bench)
       weights_(to_device(initial_weights(graph_, 1), device_)),
       freeze_batch_norm_(bench.freeze_batch_norm),
       observe_(bench.quant.scales == EdgeScales::observed),
+      profile_(bench.profile),
       ranks_(bench.ranks),
       recorded_(bench.cuda.graph) {
   set_switches(device_, bench.cuda);
@@ -84,6 +86,7 @@ Bench::Bench(const StepBench& bench)
   if (bench.qat) {
     Run run;
     run.recipe.quant = bench.quant;
+    run.recipe.qat.forward = bench.forward;
     run.graph = graph_;
     run.ranks = std::shared_ptr<Ranks>(std::shared_ptr<void>(), ranks_);  // without ownership
     quantized_.emplace(make_quantized(run, weights_));
@@ -142,6 +145,10 @@ StepTimes Bench::run() {
   timed(StepGraph::kWarmUps);
   forget_peak(device_);  // the trials of cuDNN took more memory; the next step is recorded or runs like all later ones
   timed(2);
+  if (profile_) {
+    const ProfiledRange range;
+    timed(1);
+  }
   double guess = timed(kGuessedOn)[kGuessedOn / 2];
   // The mean over ranks, so that all make the same number of steps.
   if (ranks_ != nullptr) guess = ranks_->sum(std::vector<double>{guess}).front() / ranks_->size();

@@ -13,12 +13,14 @@ namespace octet {
 
 struct StepBench {
   ModelSpec model;
-  bool qat = false;                ///< with fake quantizers, calibrated on some of the images
-  bool freeze_batch_norm = false;  ///< its statistics are fixed from the first step on
-  OptimizerRecipe optimizer;       ///< batch size, precision, layout, ...
+  bool qat = false;                             ///< with fake quantizers, calibrated on some of the images
+  bool freeze_batch_norm = false;               ///< its statistics are fixed from the first step on
+  QatForward forward = QatForward::simulation;  ///< with frozen BatchNorm
+  OptimizerRecipe optimizer;                    ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;
   ParallelRecipe parallel;
+  bool profile = false;    ///< one step after the warm-up is a ProfiledRange
   double seconds = 3;      ///< of measuring, after warm-up; at least 10 steps are made
   Ranks* ranks = nullptr;  ///< each with a batch of its own or a stage of the network; null: this process alone
 };
