@@ -134,8 +134,8 @@ void require_trainable(const Run& run) {
   if (observes) require_observer(run.recipe.quant.observer, run.device.type());
   if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8) {
     require_int8_forward(prepare(fuse(run.graph), quant_spec(run.recipe.quant)), edge_scales(run), run.device.type());
-    if (!run.recipe.parallel.stages.empty())
-      throw usage_error("qat.forward: int8 runs the whole network in one process; leave parallel.stages out");
+    if (run.ranks || !run.recipe.parallel.stages.empty())
+      throw usage_error("qat.forward: int8 trains in one process, all layers; leave --gpus and parallel.stages out");
   }
 }
 
