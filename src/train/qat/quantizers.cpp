@@ -16,6 +16,7 @@
 #include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/folded_batch_norm.h"
+#include "src/train/qat/quantized_model.h"
 
 namespace octet {
 
@@ -209,6 +210,13 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #else
   throw no_cuda(device);
 #endif
+}
+
+void require_observer(ObserverKind observer, at::DeviceType device) {
+  if (device == at::kCUDA && observer == ObserverKind::histogram)
+    throw usage_error(
+        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
+        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
 }
 
 void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
