@@ -195,13 +195,6 @@ void CpuQuantizers::download_histograms(std::vector<Observer>& observers) const 
 
 }  // namespace
 
-void require_observer(ObserverKind observer, at::DeviceType device) {
-  if (device == at::kCUDA && observer == ObserverKind::histogram)
-    throw usage_error(
-        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
-        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
-}
-
 std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                             at::Device device) {
   if (device.is_cpu()) return std::make_unique<CpuQuantizers>(prepared, options);

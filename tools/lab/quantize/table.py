@@ -114,17 +114,18 @@ def difference(ours, theirs):
     return 100 * mean, 196 * math.sqrt(max(0.0, (gained + lost) / n - mean * mean) / n)
 
 
-def cost(row, key="seconds", digits=1):
+def cost(row, key, digits=1):
     if row is None:
         return ""
     return "failed" if "failed" in row else f"{row[key]:,.{digits}f}"
 
 
 def cost_table(networks, rows, trained):
-    """Seconds and peak memory of each tool, and what octet proved: refusals first, then what takes octet longest."""
-    header = ["network", "weights", "octet s", "MiB"]
+    """CPU seconds and peak memory of each tool, and what octet proved: refusals first, then what takes octet longest.
+    CPU seconds, since a busy machine changes them little."""
+    header = ["network", "weights", "octet CPU s", "MiB"]
     for title in PEERS.values():
-        header += [f"{title} s", "MiB"]
+        header += [f"{title} CPU s", "MiB"]
     header += ["octet / NNCF", "codes that differ", "SQNR dB"]
     lines, refused = [], []
     for network in networks:
@@ -133,13 +134,14 @@ def cost_table(networks, rows, trained):
         line = [network, "trained" if trained[network] else "random"]
         for tool in TOOLS:
             row = rows.get((network, tool))
-            line += [cost(row), cost(row, "peak_mib", 0)]
+            line += [cost(row, "cpu_seconds"), cost(row, "peak_mib", 0)]
             if row and "failed" in row:
                 refused.append(f"{network}, {tool}: {row['failed']}")
         done = ours and "failed" not in ours
-        line.append(f"{ours['seconds'] / theirs['seconds']:.2f}" if done and theirs and "failed" not in theirs else "")
+        both = done and theirs and "failed" not in theirs
+        line.append(f"{ours['cpu_seconds'] / theirs['cpu_seconds']:.2f}" if both else "")
         line += [f"{ours['differing_codes']:,} of {ours['codes']:,}", f"{ours['sqnr_db']:.1f}"] if done else ["", ""]
-        lines.append(((bool(ours) and not done, ours["seconds"] if ours else 0), line))
+        lines.append(((bool(ours) and not done, ours["cpu_seconds"] if ours else 0), line))
     lines.sort(key=lambda entry: entry[0], reverse=True)
     return markdown.table(header, [line for _, line in lines]), refused
 
