@@ -61,26 +61,29 @@ std::vector<std::string> image_files(const BoxAnnotations& annotations, const st
   return files;
 }
 
-/// Returns the folders of images and labels.
-std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
-  const fs::path root = spec.path, named = root / spec.split;
-  std::string labels = named.lexically_normal().string();
-  const size_t at = labels.rfind("images");
-  if (at != std::string::npos) labels.replace(at, 6, "labels");
-  const std::vector<std::pair<fs::path, fs::path>> layouts = {
-      {root / "images" / spec.split, root / "labels" / spec.split},
-      {named / "images", named / "labels"},
-      {named.lexically_normal(), labels}};
-  for (const auto& [images, beside] : layouts)
-    if (images != beside && fs::is_directory(images) && fs::is_directory(beside))
-      return {images.string(), beside.string()};
-  throw data_error(fmt::format(
-      "{}: no folder of images beside one of labels for '{}': neither images/{} with labels/{} nor {}/images with "
-      "{}/labels; see data.path, data.train, data.validation, data.test",
-      spec.path, spec.split, spec.split, spec.split, spec.split, spec.split));
-}
-
 }  // namespace
+
+std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
+  const fs::path root = spec.path, named = (root / spec.split).lexically_normal();
+  std::vector<fs::path> parts(named.begin(), named.end());
+  const auto last = std::find(parts.rbegin(), parts.rend(), "images");
+  if (last != parts.rend()) *last = "labels";
+  fs::path labels;
+  for (const fs::path& part : parts) labels /= part;
+  std::vector<std::string> tried;
+  for (const auto& [images, beside] :
+       std::vector<std::pair<fs::path, fs::path>>{{root / "images" / spec.split, root / "labels" / spec.split},
+                                                  {named / "images", named / "labels"},
+                                                  {named, labels}}) {
+    if (images == beside) continue;
+    if (fs::is_directory(images) && fs::is_directory(beside)) return {images.string(), beside.string()};
+    tried.push_back(fmt::format("{} with {}", images.string(), beside.string()));
+  }
+  throw data_error(
+      fmt::format("{}: no folder of images beside one of labels for '{}'; looked for {}; see data.path, data.train, "
+                  "data.validation, data.test",
+                  spec.path, spec.split, fmt::join(tried, ", ")));
+}
 
 BoxFolder::BoxFolder(const DatasetSpec& spec) { spec.format == "yolo" ? open_yolo(spec) : open_coco(spec); }
 
@@ -128,8 +131,7 @@ void BoxFolder::take_classes(const DatasetSpec& spec, BoxAnnotations& annotation
       const auto found = std::find(class_names_.begin(), class_names_.end(), name);
       if (found == class_names_.end())
         throw data_error(fmt::format("{}: boxes of category '{}', which is none of the {} classes of {} ({} ...)", file,
-                                     name, class_names_.size(),
-                                     spec.classes.empty() ? "the training images" : spec.classes,
+                                     name, class_names_.size(), classes_from(spec),
                                      class_names_.empty() ? "" : class_names_.front()));
       label.class_index = static_cast<int>(found - class_names_.begin());
     }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/data/coco.h"
@@ -12,6 +13,10 @@
 
 namespace octet {
 
+/// Returns the folders of the images and of the labels of a split of format yolo, as BoxFolder finds them. Throws
+/// Error(data) if there are none.
+std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec);
+
 class BoxFolder : public Dataset {
  public:
   /// Reads the annotations of a split, the first of these files that exists: PATH/SPLIT.json,
@@ -19,10 +24,10 @@ class BoxFolder : public Dataset {
   /// PATH/SPLIT/_annotations.coco.json (Roboflow's). Its images are in the first of these folders that exists:
   /// PATH/images/SPLIT, PATH/SPLIT, PATH/images, PATH. With format yolo images and labels are in PATH/images/SPLIT and
   /// PATH/labels/SPLIT, in PATH/SPLIT/images and PATH/SPLIT/labels, or SPLIT is the folder of the images, absolute or
-  /// in PATH, in whose name labels takes the place of images; and the classes must be given. Else classes are the
-  /// categories by ascending id; with spec.classes or spec.class_names those, and categories are found by name. Throws
-  /// Error(data) as read_coco() does, and for missing files, for images that are not there, and for boxes of a category
-  /// that is no class.
+  /// in PATH, with the labels where its last folder called images is called labels; and the classes must be given. Else
+  /// classes are the categories by ascending id; with spec.classes or spec.class_names those, and categories are found
+  /// by name. Throws Error(data) as read_coco() does, and for missing files, for images that are not there, and for
+  /// boxes of a category that is no class.
   explicit BoxFolder(const DatasetSpec& spec);
   size_t size() const override { return boxes_.size(); }
   int channels() const override { return images_->channels(); }

@@ -66,6 +66,10 @@ std::vector<std::string> read_classes(const std::string& path) {
   return names;
 }
 
+std::string classes_from(const DatasetSpec& spec) {
+  return spec.classes.empty() ? "data.class_names or, without it, the training set" : spec.classes;
+}
+
 ImageFolder::ImageFolder(const DatasetSpec& spec)
     : root_(spec.path), channels_(spec.channels), orientation_(spec.orientation) {
   if (!fs::is_directory(root_)) refuse_compressed(root_);
@@ -154,7 +158,7 @@ void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> 
         root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
         "; pictures lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders; images "
         "without labels are for octet quantize");
-  const std::string classes = spec.classes.empty() ? "the training set" : spec.classes;
+  const std::string classes = classes_from(spec);
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   if (class_names_.empty()) class_names_ = found;
   std::map<std::string, int> labels;

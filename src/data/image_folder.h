@@ -43,6 +43,10 @@ class TarFile {
 /// mark. Throws Error(data), also for a class that is listed twice.
 std::vector<std::string> read_classes(const std::string& path);
 
+/// Returns what says which classes there are, for messages: a split is not told whether spec.class_names were in the
+/// recipe or are those of the training images.
+std::string classes_from(const DatasetSpec& spec);
+
 class ImageFolder : public Dataset {
  public:
   /// Lists path/split/CLASS/FILE, or the members split/CLASS/FILE of the .tar at path, also below a single folder that

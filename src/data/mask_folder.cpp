@@ -64,18 +64,30 @@ Line parse_line(std::string text) {
   return {whole, -1};
 }
 
-/// Returns the first of the layouts that is there: folders of images and of masks.
-std::pair<fs::path, fs::path> find_layout(const DatasetSpec& spec) {
+/// Folders of images and of masks, and Pascal VOC's list of names or "".
+struct Layout {
+  fs::path images, masks, list = "";
+};
+
+/// Returns the first of the layouts that is there.
+Layout find_layout(const DatasetSpec& spec) {
   const fs::path root = spec.path;
   const std::string& split = spec.split;
-  const std::vector<std::pair<fs::path, fs::path>> layouts = {
-      {root / "images" / split, root / "masks" / split}, {root / "images" / split, root / "annotations" / split},
-      {root / split / "images", root / split / "masks"}, {root / split, root / (split + "annot")},
-      {root / split, root / (split + "_labels")},        {root / split, root / (split + "_masks")}};
+  const std::vector<Layout> layouts = {
+      {root / "images" / split, root / "masks" / split},
+      {root / "images" / split, root / "annotations" / split},
+      {root / split / "images", root / split / "masks"},
+      {root / split, root / (split + "annot")},
+      {root / split, root / (split + "_labels")},
+      {root / split, root / (split + "_masks")},
+      {root / "JPEGImages", root / "SegmentationClass", root / "ImageSets" / "Segmentation" / (split + ".txt")}};
   std::vector<std::string> tried;
-  for (const auto& [images, masks] : layouts) {
-    if (!split.empty() && fs::is_directory(images) && fs::is_directory(masks)) return {images, masks};
-    tried.push_back(fmt::format("{} with {}", images.string(), masks.string()));
+  for (const Layout& layout : layouts) {
+    const auto& [images, masks, list] = layout;
+    const bool listed = list.empty() || fs::is_regular_file(list);
+    if (!split.empty() && listed && fs::is_directory(images) && fs::is_directory(masks)) return layout;
+    tried.push_back(
+        fmt::format("{} with {}{}", images.string(), masks.string(), list.empty() ? "" : " and " + list.string()));
   }
   throw data_error(
       fmt::format("{}: no folder of images beside one of masks for '{}'; looked for {}; see data.path, data.train, "
@@ -141,10 +153,17 @@ MaskFolder::MaskFolder(const DatasetSpec& spec)
                      ": masks hold numbers or colours, and nothing says of which classes: name them in "
                      "data.class_names, or a file in data.classes");
   classes_ = spec.classes.empty() ? MaskClasses{spec.class_names, {}} : read_mask_classes(spec.classes);
-  const fs::path root = spec.path, list = root / "ImageSets" / "Segmentation" / (spec.split + ".txt");
-  const bool listed = fs::is_regular_file(list);
-  const auto [images, masks] = listed ? std::pair{root / "JPEGImages", root / "SegmentationClass"} : find_layout(spec);
-  images_.emplace(listed ? listed_images(list, images) : std::vector{images.string()}, spec.channels, spec.orientation);
+  if (classes_.names.size() > kMostClasses)
+    throw data_error(
+        fmt::format("{}: names {} classes, more than {}", classes_from_, classes_.names.size(), kMostClasses));
+  if (!classes_.colours.empty() && ignore_index_ != kUnlabelled)
+    throw usage_error(fmt::format(
+        "data.ignore_index: means nothing with the colours of {}; leave it out, a line '- R G B' there names the "
+        "colour of pixels without class",
+        classes_from_));
+  const auto [images, masks, list] = find_layout(spec);
+  images_.emplace(list.empty() ? std::vector{images.string()} : listed_images(list, images), spec.channels,
+                  spec.orientation);
   std::string first;
   long missing = 0;
   for (size_t i = 0; i < images_->size(); ++i) {

@@ -17,16 +17,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kLines =
+    "a box has 4 (CLASS X Y WIDTH HEIGHT), a polygon an even number from 6 on (CLASS X1 Y1 X2 Y2 X3 Y3 ...), all of "
+    "them shares of the image, not pixels; key points are not read";
+
 /// Returns the box that the numbers behind a line's class say, in shares of the image; throws Error(data).
 Box shares_of(const std::vector<double>& numbers, const std::string& where) {
-  if (numbers.size() == 4) {
-    const double width = numbers[2], height = numbers[3];
-    if (width < 0 || height < 0) throw data_error(where + ": a box of negative size");
-    return {numbers[0] - width / 2, numbers[1] - height / 2, width, height};
-  }
-  if (numbers.size() < 6 || numbers.size() % 2 != 0)
-    throw data_error(fmt::format("{}: {} numbers behind the class; a box has 4, a polygon an even number from 6 on",
-                                 where, numbers.size()));
+  const bool box = numbers.size() == 4;
+  if (!box && (numbers.size() < 6 || numbers.size() % 2 != 0))
+    throw data_error(fmt::format("{}: {} numbers behind the class; {}", where, numbers.size(), kLines));
+  if (box && std::min(numbers[2], numbers[3]) < 0) throw data_error(where + ": a box of negative size");
+  constexpr double kBeyond = 0.1;  // the border, as tools round and cut
+  for (const double number : numbers)
+    if (number < -kBeyond || number > 1 + kBeyond)
+      throw data_error(fmt::format("{}: {} is no share of the image; {}", where, number, kLines));
+  if (box) return {numbers[0] - numbers[2] / 2, numbers[1] - numbers[3] / 2, numbers[2], numbers[3]};
   double left = numbers[0], right = left, top = numbers[1], bottom = top;
   for (size_t i = 2; i < numbers.size(); i += 2) {
     left = std::min(left, numbers[i]), right = std::max(right, numbers[i]);
@@ -77,7 +82,7 @@ BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder
       int number = 0;
       for (std::string line; std::getline(lines, line);) {
         ++number;
-        if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+        if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
         const std::string where = fmt::format("{}:{}", file.string(), number);
         picture.labels.push_back(label_of(line, picture.size, class_names.size(), where));
         unusual.add(picture.labels.back().box, picture.size, where);

@@ -196,7 +196,9 @@ void require_masks(const Int8Graph& graph) {
   const Int8Node& output = graph.nodes[static_cast<size_t>(graph.outputs.front())];
   const Shape& shape = output.shape;
   if (graph.outputs.size() == 1 && output.float_output && shape.h * shape.w > 1 && shape.c <= kUnlabelled) return;
-  throw usage_error(fmt::format("{} gives {}, no classes of pixels", graph.name, outputs_text(graph)));
+  throw usage_error(fmt::format(
+      "{} gives {}, no classes of pixels: of those one output gives float32 [classes, H, W], {} classes at most",
+      graph.name, outputs_text(graph), kUnlabelled));
 }
 
 Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize& image) {

@@ -105,6 +105,7 @@ struct EvaluationSet {
   std::vector<size_t> indices;
   Transform transform;
   int workers = 2;                                       ///< threads that decode ahead
+  int threads = 0;                                       ///< that judge the answers; 0: all usable cores
   std::shared_ptr<const BoxDecoder> detector = nullptr;  ///< see Task
   /// The processes that share the set, or null if this process measures alone. All of them get the results of the whole
   /// set. Speeds are those of the first process, which alone is timed on single images.

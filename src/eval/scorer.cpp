@@ -31,7 +31,8 @@ std::span<const float> floats(const std::vector<uint8_t>& bytes, size_t count) {
 /// Classes of images or of their pixels.
 class ClassScorer : public Scorer {
  public:
-  ClassScorer(const Task& task, bool shared) : task_(task), shared_(shared), metrics_(task.classes()) {}
+  ClassScorer(const Task& task, const EvaluationSet& set)
+      : task_(task), shared_(set.sharing != nullptr), threads_(set.threads), metrics_(task.classes()) {}
 
   void add(const Batch& batch, const BatchOutputs& outputs) override {
     const auto classes = static_cast<size_t>(task_.classes());
@@ -75,7 +76,7 @@ class ClassScorer : public Scorer {
     right_.push_back(answer.prediction == answer.label);
   }
 
-  /// Judges the answers of a batch, many of them on all cores.
+  /// Judges the answers of a batch, many of them by several threads.
   std::vector<Answer> judged(std::span<const float> logits, std::span<const int64_t> labels, size_t classes) {
     constexpr size_t kPart = 1 << 14;
     std::vector<Answer> answers(labels.size());
@@ -89,7 +90,7 @@ class ClassScorer : public Scorer {
         errors[static_cast<size_t>(part)] = std::current_exception();
       }
     };
-    if (parts > 1 && !pool_) pool_.emplace(0);
+    if (parts > 1 && !pool_) pool_.emplace(threads_);
     if (parts > 1) pool_->run(static_cast<int>(parts), judge_part);
     if (parts == 1) judge_part(0, 0);
     for (const std::exception_ptr& error : errors)
@@ -109,6 +110,7 @@ class ClassScorer : public Scorer {
 
   const Task task_;
   const bool shared_;
+  const int threads_;
   Metrics metrics_;
   std::vector<int> predictions_;
   std::vector<bool> right_;
@@ -176,7 +178,7 @@ std::unique_ptr<Scorer> make_scorer(const Task& task, const EvaluationSet& set) 
   if (set.sharing && task.labels != Labels::image)
     throw usage_error(fmt::format("evaluation with data.labels: {} is one process's", name_in(kLabels, task.labels)));
   if (task.labels == Labels::boxes) return std::make_unique<BoxScorer>(task, set);
-  return std::make_unique<ClassScorer>(task, set.sharing != nullptr);
+  return std::make_unique<ClassScorer>(task, set);
 }
 
 }  // namespace octet

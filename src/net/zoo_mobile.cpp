@@ -110,6 +110,8 @@ Graph lraspp_mobilenet_v2(const ModelSpec& spec) {
 
 Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& spec) {
   constexpr int kChannels = 128, kLow = 8, kHigh = 16;
+  if (spec.stem == "cifar")
+    throw usage_error(fmt::format("model: {} has the imagenet stem alone; set stem auto or imagenet", spec.name));
   if (spec.input.h % kHigh != 0 || spec.input.w % kHigh != 0)
     throw usage_error(
         fmt::format("model: {} halves the picture 4 times, so {} must divide its height and width, {}x{}; "

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "src/base/error.h"
 
@@ -63,6 +64,8 @@ struct DataChecks : Checks {
     require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco and yolo");
     require(d.class_names.empty() || (folder && d.classes.empty()), "data.class_names",
             "only for data.format image_folder, coco and yolo, without data.classes");
+    const std::string fault = names_fault(d.class_names);
+    require(fault.empty(), "data.class_names", fault + "; give each class a name of its own");
     check_splits(folder);
     check_labels(synthetic);
     check_fit();
@@ -150,29 +153,45 @@ struct DataChecks : Checks {
     require_split("data.train", d.train);
     require_split("data.test", d.test);
     if (!cut) require_split("data.validation", d.validation);
-    require(
-        cut || !is_tested(d, d.validation), "data.validation",
-        fmt::format("'{}' is data.test too, and nothing may be chosen on test images; leave data.validation out (it "
-                    "is cut from the training split then), or name other images",
-                    d.validation));
-    require(cut || !same_split(d.validation, d.train), "data.validation",
-            fmt::format("'{}' is data.train too; leave data.validation out: it is cut from the training split then",
-                        d.validation));
+    check_different_images(*this);
     require(cut || d.validation_fraction == 0, "data.validation_fraction",
             fmt::format("{} of the training split, but data.validation names a split; leave one of them out",
                         d.validation_fraction));
     require(!cut || d.validation_fraction > 0, "data.validation_fraction",
             "0 leaves no image to choose on; set a share above 0, or name a split in data.validation");
-    const bool trains = recipe.train.epochs > 0 || recipe.qat.epochs > 0;
-    require(
-        !trains || !tests_on_training_images(d), "data.test",
-        fmt::format("'{}' is data.train too: figures of images that were trained on say nothing; name other images "
-                    "(only post-training quantization, with train.epochs and qat.epochs 0, takes one sample for both)",
-                    d.test));
   }
 };
 
 }  // namespace
+
+void check_different_images(const Checks& checks) {
+  const DataRecipe& d = checks.recipe.data;
+  checks.require(
+      d.validation.empty() || !is_tested(d, d.validation), "data.validation",
+      fmt::format("'{}' is data.test too, and nothing may be chosen on test images; leave data.validation out (it "
+                  "is cut from the training split then), or name other images",
+                  d.validation));
+  checks.require(
+      d.validation.empty() || !same_split(d.validation, d.train), "data.validation",
+      fmt::format("'{}' is data.train too; leave data.validation out: it is cut from the training split then",
+                  d.validation));
+  const bool trains = checks.recipe.train.epochs > 0 || checks.recipe.qat.epochs > 0;
+  checks.require(
+      !trains || !tests_on_training_images(d), "data.test",
+      fmt::format("'{}' is data.train too: figures of images that were trained on say nothing; name other images "
+                  "(only post-training quantization, with train.epochs and qat.epochs 0, takes one sample for both)",
+                  d.test));
+}
+
+std::string names_fault(const std::vector<std::string>& names) {
+  std::map<std::string, size_t> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty()) return fmt::format("class {} has no name", i);
+    const auto [first, is_new] = seen.emplace(names[i], i);
+    if (!is_new) return fmt::format("classes {} and {} are both called '{}'", first->second, i, names[i]);
+  }
+  return "";
+}
 
 bool tests_on_training_images(const DataRecipe& data) { return is_tested(data, data.train); }
 

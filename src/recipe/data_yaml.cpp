@@ -40,9 +40,14 @@ std::vector<std::string> names_of(const YamlNode& root, const std::string& file)
     if (node->kind == YamlNode::Kind::map && node->keys[i].text != std::to_string(i))
       throw data_error(
           fmt::format("{}: '{}' in the place of class {}", place(file, node->keys[i]), node->keys[i].text, i));
+    if (node->items[i].kind != YamlNode::Kind::scalar)
+      throw data_error(
+          fmt::format("{}: class {} has no name; a name is one text, null in quotes", place(file, node->items[i]), i));
     names.push_back(node->items[i].text);
   }
   if (names.empty()) throw data_error(file + ": no names of classes");
+  if (const std::string fault = names_fault(names); !fault.empty())
+    throw data_error(fmt::format("{}: names: {}", file, fault));
   return names;
 }
 
@@ -59,6 +64,8 @@ void take_data_yaml(DatasetSpec& spec) {
   if (!fs::is_regular_file(file)) return;
   const std::string name = file.string();
   const YamlNode root = parse_yaml(without_byte_order_mark(read_file(name)), name);
+  if (const YamlNode* points = find(root, "kpt_shape"))
+    throw data_error(place(name, *points) + ": kpt_shape: the labels hold key points, which octet does not read");
   if (spec.classes.empty() && spec.class_names.empty()) spec.class_names = names_of(root, name);
   const fs::path folder = file.parent_path(), path = folder / text_of(root, "path", name);
   spec.path = (fs::is_directory(path) ? path : folder).string();

@@ -13,9 +13,10 @@
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/data/dataset.h"
+#include "src/data/box_folder.h"
 #include "src/net/onnx/import.h"
 #include "src/recipe/run.h"
+#include "src/recipe/schema.h"
 
 namespace octet {
 namespace {
@@ -30,9 +31,9 @@ std::string cure(const DataRecipe& from, const std::string& key) {
          "quantized after training only: set it to what data.train is";
 }
 
-/// Opens the split that the recipe's `key` names. `classes` are those of the training set, for the other splits.
-std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split,
-                                          const std::vector<std::string>& classes = {}) try {
+/// Returns the split that the recipe's `key` names. `classes` are those of the training set, for the other splits.
+DatasetSpec spec_of(const Recipe& recipe, const std::string& key, const std::string& split,
+                    const std::vector<std::string>& classes = {}) {
   const DataRecipe& from = recipe.data;
   const bool elsewhere = key == kTest && !from.test_path.empty();
   DatasetSpec spec = {.format = from.format,
@@ -49,7 +50,14 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
                       .ignore_index = from.ignore_index,
                       .seed = recipe.seed};
   if (from.format == "yolo") take_data_yaml(spec);
-  std::shared_ptr<const Dataset> dataset = open_dataset(spec);
+  return spec;
+}
+
+/// Opens that split.
+std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::string& key, const std::string& split,
+                                          const std::vector<std::string>& classes = {}) try {
+  const DataRecipe& from = recipe.data;
+  std::shared_ptr<const Dataset> dataset = open_dataset(spec_of(recipe, key, split, classes));
   if (dataset->channels() != from.channels) {
     throw usage_error(fmt::format("data.channels: {}, but the images of {} have {}", from.channels, from.format,
                                   dataset->channels()));
@@ -60,6 +68,23 @@ std::shared_ptr<const Dataset> open_split(const Recipe& recipe, const std::strin
   throw data_error(fmt::format("{}: {}{}", key, error.what(), cure(recipe.data, key)));
 }
 
+/// Returns whether the test images are the training images by the folders of YOLO's images, which a data.yaml may name.
+/// Throws Error(usage) where the recipe's checks refuse splits of these names.
+bool tests_on_training_folder(const Recipe& recipe) {
+  if (recipe.data.format != "yolo") return false;
+  Recipe found = recipe;
+  DataRecipe& data = found.data;
+  const auto take_folder = [&](const char* key, std::string& split) {
+    split = std::filesystem::canonical(yolo_folders(spec_of(recipe, key, split)).first).string();
+  };
+  take_folder("data.train", data.train);
+  if (!data.validation.empty()) take_folder("data.validation", data.validation);
+  take_folder(kTest, data.test);
+  data.path = data.test_path = "";  // the folders are whole paths
+  check_different_images({found, {}, recipe.data.path, {}});
+  return tests_on_training_images(data);
+}
+
 EvaluationSet all_of(const RunData& data, const char* name, const std::shared_ptr<const Dataset>& dataset,
                      const std::vector<size_t>& indices) {
   return {.name = name,
@@ -67,6 +92,7 @@ EvaluationSet all_of(const RunData& data, const char* name, const std::shared_pt
           .indices = indices,
           .transform = data.evaluation_transform,
           .workers = data.workers,
+          .threads = data.threads,
           .detector = data.detector,
           .sharing = data.sharing};
 }
@@ -119,9 +145,13 @@ RunData open_run_data(const Recipe& recipe) {
   const std::vector<std::string>& classes = data.train_set->class_names();
   data.tests_on_training_images = tests_on_training_images(from);
   data.test_set = data.tests_on_training_images ? data.train_set : open_split(recipe, kTest, from.test, classes);
-  if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
   const bool split_off = from.validation.empty();
   data.validation_set = split_off ? data.train_set : open_split(recipe, "data.validation", from.validation, classes);
+  if (tests_on_training_folder(recipe)) {
+    data.tests_on_training_images = true;
+    data.test_set = data.train_set;
+  }
+  if (data.tests_on_training_images) say(std::string("note: ") + kSameImages);
   Split split = split_indices({.train_images = data.train_set->size(),
                                .test_images = data.test_set->size(),
                                .validation_images = split_off ? 0 : data.validation_set->size(),
@@ -143,6 +173,7 @@ RunData open_run_data(const Recipe& recipe) {
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());
   data.workers = from.workers;
+  data.threads = recipe.threads;
   data.mosaic_off = from.mosaic_off;
   const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {
     for (const std::string& note : dataset->notes()) data.notes.push_back(fmt::format("{}: {}", key, note));

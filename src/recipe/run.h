@@ -55,6 +55,7 @@ struct RunData {
   Transform train_transform, evaluation_transform;
   std::vector<float> mean, std;  ///< of the normalization, for each channel
   int workers = 2;
+  int threads = 0;     ///< that judge what networks answer; 0: all usable cores
   int mosaic_off = 0;  ///< the last epochs of a phase have no mosaics
   /// data.train and data.test name the same images, as for a sample without a test part. That is allowed for PTQ, whose
   /// calibration sees a few of them, but accuracies are not those of unseen images.
@@ -78,7 +79,7 @@ inline constexpr const char* kSameImages =
 void take_data_yaml(DatasetSpec& spec);
 
 /// Opens the data sets and chooses the lists by recipe.seed. Throws Error(data) as the readers do, naming the key, and
-/// Error(usage) when data.channels does not fit the images.
+/// Error(usage) when data.channels does not fit the images, and when splits of YOLO's labels share images.
 RunData open_run_data(const Recipe& recipe);
 
 /// Reads the header of every image file in the lists of `data`, in data.workers threads: after hours of training it

@@ -125,6 +125,13 @@ struct Checks {
   void require(bool condition, const std::string& key, const std::string& what) const;
 };
 
+/// Refuses splits of data that name the same images: nothing may be chosen on training or test images, and only PTQ may
+/// test on training images.
+void check_different_images(const Checks& checks);
+
+/// Returns what is wrong with the names of classes, or "" if each class has a name of its own.
+std::string names_fault(const std::vector<std::string>& names);
+
 /// Checks all sections but `data`.
 void check_training(const Checks& checks);
 

@@ -32,9 +32,10 @@ void add_data(std::vector<Field>& fields) {
         "folders may lack; \"\": data.class_names");
   s.add("class_names", &D::class_names, {},
         "image_folder, coco, yolo: the classes in the order of the labels, in place of that file; []: sorted folders, "
-        "categories by id");
+        "categories by id, names in yolo's data.yaml; with labels pixels one of the two is needed");
   s.add("ignore_index", &D::ignore_index, range(0, 255),
-        "image_folder with labels pixels: the number of the masks' pixels that have no class");
+        "image_folder with labels pixels: the number of the masks' pixels that have no class; not with colours, see "
+        "above");
   s.add("validation_fraction", &D::validation_fraction, from_below(0, 1),
         "share of the training split, by seed, that validates instead of training; 0: where data.validation is named");
   s.add("channels", &D::channels, range(0, 3), "1 grey, 3 colour; 0: the format's");

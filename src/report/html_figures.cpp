@@ -242,8 +242,10 @@ std::vector<double> class_ious(const Evaluation& e) {
 std::string segment_classes(const Report& report, const Evaluation& before, const Evaluation& after) {
   const std::vector<double> floats = class_ious(before), codes = class_ious(after);
   TextTable table({{"class", Align::left}, {"IoU float"}, {"IoU " + after.name}});
+  const auto share = [](double iou) { return std::isnan(iou) ? "–" : percent(iou); };
   for (size_t c = 0; c < floats.size(); ++c)
-    if (!std::isnan(floats[c])) table.add_row({class_label(report, c), percent(floats[c]), percent(codes[c])});
+    if (!std::isnan(floats[c]) || !std::isnan(codes[c]))  // no label, but one of the networks may find it
+      table.add_row({class_label(report, c), share(floats[c]), share(codes[c])});
   return html_section("classes", "Classes", html_table(table));
 }
 

@@ -72,11 +72,9 @@ long differing(const ReportPicture& picture) {
 
 std::string boxes_section(const Report& report, const std::string& int8) {
   std::string html = fmt::format(
-      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The test pictures on which {} is furthest below float, then "
-      "those "
-      "on which it finds least: what is there, and what the networks find with a score of {} or more. AP: of the "
-      "picture "
-      "alone.</p>\n",
+      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>Of the test pictures with labels those on which {} is furthest "
+      "below float, then those on which it finds least: what is there, and what the networks find with a score of {} "
+      "or more. AP: of the picture alone.</p>\n",
       html_escape(int8), kShownScore);
   const auto found = [](const std::string& name, double ap) { return fmt::format("{}, AP {}", name, percent(ap, 1)); };
   for (const ReportBoxes& picture : report.boxes)

@@ -98,7 +98,8 @@ TEST_F(BoxFolderTest, OtherSplitsHaveTheClassesOfTraining) {
   EXPECT_EQ(dataset->boxes(0)[2].class_index, 0);
   other.class_names = {"blue", "green"};
   expect_part(data_refusal([&] { open_dataset(other); }),
-              "boxes of category 'red', which is none of the 2 classes of the training images (blue ...)");
+              "boxes of category 'red', which is none of the 2 classes of data.class_names or, without it, the "
+              "training set (blue ...)");
 }
 
 TEST_F(BoxFolderTest, RefusesWhatIsNotThere) {

@@ -89,6 +89,9 @@ TEST_F(MaskFolderTest, FindsEachLayout) {
     EXPECT_EQ(dataset->header(0)->height, kHeight);
   }
   expect_part(data_refusal([&] { open_dataset(spec("h")); }), "no folder of images beside one of masks for 'h'");
+  expect_part(data_refusal([&] { open_dataset(spec("h")); }), folder_.path("ImageSets/Segmentation/h.txt"));
+  folder_.write("ImageSets/Segmentation/a.txt", "p\n");  // Pascal VOC's is the last
+  EXPECT_EQ(open_dataset(spec("a"))->describe(0), folder_.path("images/a/p.jpg"));
 }
 
 TEST_F(MaskFolderTest, NumbersAreThoseOfThePaletteNotItsColours) {
@@ -105,11 +108,15 @@ TEST_F(MaskFolderTest, ColoursAreThoseOfTheTable) {
   folder_.write("masks/train/p.png", png_bytes(colours));
   DatasetSpec by_colour = spec();
   by_colour.class_names.clear();
+  by_colour.ignore_index = kUnlabelled;
   by_colour.classes = folder_.path("classes.csv");
   folder_.write("classes.csv",
                 "name,r,g,b\nroad,0,255,7\nSide walk,10,254,7\nsky,20,253,7\nroad,30,252,7\n-,90,246,7\n");
   EXPECT_EQ(open_dataset(by_colour)->class_names(), (std::vector<std::string>{"road", "Side walk", "sky"}));
   EXPECT_EQ(mask(by_colour), (std::vector<uint8_t>{0, 1, 2, 0, 0, 2, 1, 0, kUnlabelled, 0, 1, 2}));
+  by_colour.ignore_index = 9;
+  expect_part(error_of([&] { open_dataset(by_colour); }), "data.ignore_index: means nothing with the colours of ");
+  by_colour.ignore_index = kUnlabelled;
   folder_.write("classes.csv", "0 255 7\troad\r\n10 254 7 walk\n20 253 7 sky\n30 252 7 car\n");
   expect_part(data_refusal([&] { mask(by_colour); }), "p.png: colour 90 246 7 at (0, 2) is no class of ");
   expect_part(data_refusal([&] { mask(spec()); }), "p.png: its pixels are colours, no numbers of classes");
@@ -135,6 +142,8 @@ TEST_F(MaskFolderTest, RefusesWhatDoesNotFit) {
   few.class_names.pop_back();
   expect_part(data_refusal([&] { mask(few); }),
               "p.png: 3 at (3, 0) is no class: data.class_names names 3 of them, from 0; data.ignore_index is");
+  few.class_names.resize(256);
+  expect_part(data_refusal([&] { open_dataset(few); }), "data.class_names: names 256 classes, more than 255");
   few.class_names.clear();
   expect_part(data_refusal([&] { open_dataset(few); }), "nothing says of which classes");
   folder_.write("masks/train/p.png", testing::png_of_16_bits(kHeight, kWidth, std::vector<uint16_t>(12)));

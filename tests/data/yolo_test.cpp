@@ -52,10 +52,20 @@ TEST_F(Yolo, FindsEachLayout) {
     EXPECT_EQ(dataset->boxes(0).at(0).area, 400);
     EXPECT_EQ(dataset->read(0).width, 80);
   }
-  expect_part(data_refusal([&] { open_dataset(spec("e")); }), "neither images/e with labels/e nor e/images");
+  expect_part(data_refusal([&] { open_dataset(spec("e")); }),
+              folder_.path("images/e") + " with " + folder_.path("labels/e") + ", ");
   DatasetSpec nameless = spec("a");
   nameless.class_names.clear();
   expect_part(data_refusal([&] { open_dataset(nameless); }), "nothing says what the classes of YOLO's labels are");
+}
+
+/// The folder of the images need not be the last that has "images" in its name.
+TEST_F(Yolo, LabelsLieWhereAFolderIsCalledImages) {
+  write_image("images/my_images/p.png");
+  folder_.write("labels/my_images/p.txt", "1 0.5 0.25 0.25 0.5\n");
+  EXPECT_EQ(open_dataset(spec("images/my_images"))->size(), 1u);
+  expect_part(data_refusal([&] { open_dataset(spec("images/none")); }),
+              folder_.path("images/none") + " with " + folder_.path("labels/none") + "; see");
 }
 
 TEST_F(Yolo, ReadsBoxesPolygonsAndImagesWithoutBoxes) {
@@ -92,11 +102,14 @@ TEST_F(Yolo, NamesTheLineThatIsWrong) {
   expect_part(refused("1 0.5 0.5 -0.1 0.1"), "a.txt:2: a box of negative size");
   expect_part(refused("1 0.5 O.5 0.1 0.1"), "a.txt:2: 'O.5' is no number");
   expect_part(refused("1 0.5 nan 0.1 0.1"), "'nan' is no number");
-  folder_.write("labels/train/a.txt", "0 0.9 0.5 0.5 0.5\n1 0.5 0.5 0 0.5\n");
+  expect_part(refused("1 40 20 10 10"), "a.txt:2: 40 is no share of the image; a box has 4 (CLASS X Y WIDTH HEIGHT)");
+  expect_part(refused("1 0.5 0.5 0.1 0.1 0.4 0.4 2 0.6 0.6 2"), "a.txt:2: 2 is no share of the image");  // key points
+  expect_part(refused("1 0.5 0.5 0.1 0.1 0.4 0.4 2"), "key points are not read");
+  folder_.write("labels/train/a.txt", "0 0.9 0.5 0.5 0.5\n\v\n \f\n1 0.5 0.5 0 0.5\n");
   const std::vector<std::string> notes = open_dataset(spec())->notes();
   ASSERT_EQ(notes.size(), 2u);
   expect_part(notes[0], "1 box outside the image, the first: ");
-  expect_part(notes[1], "a.txt:2");
+  expect_part(notes[1], "a.txt:4");
   folder_.write("labels/train/other.txt", "");
   std::filesystem::remove(folder_.path("labels/train/a.txt"));
   expect_part(data_refusal([&] { open_dataset(spec()); }), "none of the 1 images in ");

@@ -244,6 +244,8 @@ TEST(DecodeMask, FindsThePlaceOfEachPixel) {
   EXPECT_EQ(at(cropped, 19, 9), 1);
   EXPECT_EQ(at(cropped, 20, 9), 0);
   EXPECT_EQ(at(cropped, 20, 10), 2);
+  graph.nodes[1].shape.c = 256;  // a class would be kUnlabelled
+  EXPECT_NE(error_of([&] { require_masks(graph); }).find("255 classes at most"), std::string::npos);
   EXPECT_NE(error_of([] { require_masks(test::one_box_detector()); }).find("no classes of pixels"), std::string::npos);
 }
 

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "src/base/progress.h"
 #include "src/data/loader.h"
 #include "src/eval/compare.h"
@@ -75,6 +78,22 @@ class SegmentationEvaluate : public ::testing::Test {
     return evaluate("x", program, testing::all_of(dataset_), {.classes = 2, .batch_size = 4, .latency_images = 1});
   }
 };
+
+TEST_F(SegmentationEvaluate, JudgesWithAsManyThreadsAsItIsGiven) {
+  constexpr int kBatch = 8192;  // of 4 answers: enough for several threads
+  const Masked dataset(2 * kBatch, 2);
+  const auto running = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); };
+  for (const int threads : {1, 3}) {
+    EvaluationSet set = testing::all_of(dataset);
+    set.workers = 0;
+    set.threads = threads;
+    const auto before = running();
+    auto last = before;
+    testing::FunctionProgram program([&](const uint8_t*, int, float*) { last = running(); });
+    evaluate("x", program, set, {.classes = 2, .batch_size = kBatch, .latency_images = 0});
+    EXPECT_EQ(last, before + threads - 1);
+  }
+}
 
 TEST_F(SegmentationEvaluate, CountsPixelsAndClasses) {
   const Evaluation e = measured(99);

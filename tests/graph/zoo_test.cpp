@@ -161,6 +161,8 @@ TEST(Zoo, WidthScalesInEights) {
 TEST(Zoo, RefusesUnknownNamesAndSizes) {
   EXPECT_NE(error_of([] { build_model({.name = "resnt20"}); }).find("did you mean 'resnet20'"), std::string::npos);
   EXPECT_NE(error_of([] { build_model({.name = "resnet20", .shortcut = 'C'}); }).find("'C'"), std::string::npos);
+  EXPECT_NE(error_of([] { build_model({.name = "lraspp_mobilenet_v2", .stem = "cifar"}); }).find("imagenet stem alone"),
+            std::string::npos);
   EXPECT_NE(error_of([] { build_model({.name = "resnet18", .stem = "big"}); }).find("'big'"), std::string::npos);
   EXPECT_NE(error_of([] {
               build_model({.name = "vgg11_bn", .input = {1, 28, 28}});

@@ -152,6 +152,14 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
                {"data.limit_train: 100 is below"});
 }
 
+TEST(RecipeErrors, EachClassHasANameOfItsOwn) {
+  const std::string folders = "data: {format: image_folder, path: x}\nmodel: {name: resnet20}\n";
+  expect_parts(refusal(folders, {"data.class_names=[cat, dog, cat]"}),
+               {"data.class_names: classes 0 and 2 are both called 'cat'; give each class a name of its own"});
+  expect_parts(refusal(folders, {"data.class_names=[cat, '']"}), {"data.class_names: class 1 has no name"});
+  EXPECT_EQ(parse_recipe(folders, "r.yaml", {"data.class_names=[cat, dog]"}).data.class_names.size(), 2u);
+}
+
 TEST(RecipeErrors, TestImagesAreForTheFinalFiguresAlone) {
   const auto with = [](const std::vector<std::string>& overrides) { return refusal(kMinimal, overrides); };
   expect_parts(with({"data.test=test", "data.validation=test"}),

@@ -77,6 +77,17 @@ TEST(RecipeErrors, AKeyIsNotRefusedWhereItIsReadOrHasItsDefault) {
       {"quant.averaging: means nothing with quant.observer minmax; set moving_average"});
 }
 
+TEST(RecipeErrors, MosaicsNeedAPhaseThatIsLongerThanItsEndWithoutThem) {
+  const std::string text =
+      "data: {format: yolo, path: x, mosaic: 0.5}\nmodel: {name: small_cnn}\ntrain: {epochs: 15}\n";
+  expect_parts(refusal(text),
+               {"r.yaml:1:", ": data.mosaic: means nothing with data.mosaic_off 15 and at most 15 epochs",
+                "set data.mosaic_off below them"});
+  for (const char* cure : {"qat.epochs=16", "data.mosaic_off=14", "train.epochs=2", "train.epochs=0"})
+    EXPECT_EQ(parse_recipe(text, "r.yaml", {cure}).data.mosaic, 0.5) << cure;
+  expect_parts(refusal(text, {"train.epochs=2", "data.mosaic=1"}), {"at most 2 epochs"});
+}
+
 TEST(RecipeErrors, WhatACommandSwitchesOffKeepsItsKeysInTheFile) {
   const std::string text = kMinimal + "calibrate:\n  rounding: block\n  rounding_steps: 50\n";
   EXPECT_EQ(parse_recipe(text, "r.yaml", {"calibrate.rounding=nearest"}).calibrate.rounding_steps, 50);

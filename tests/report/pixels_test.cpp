@@ -46,6 +46,18 @@ TEST(PixelsReport, ShowsPictures) {
   EXPECT_EQ(report_html(testing::full_report(10)).find("<img"), std::string::npos);
 }
 
+/// A class that no pixel has is there where a network finds it.
+TEST(PixelsReport, ShowsClassesThatOneNetworkFinds) {
+  Report report = pixels_report();
+  for (const size_t at : {1u, 3u}) report.rows[0].evaluation.overlaps[at] = {0, 0};
+  for (const size_t at : {1u, 3u}) report.rows[1].evaluation.overlaps[at] = {0, 3};
+  const std::string html = report_html(report);
+  const std::string classes = html.substr(html.find("<section id=\"classes\""));
+  EXPECT_NE(classes.find("&lt;shape&gt;"), std::string::npos);
+  EXPECT_NE(classes.find("0.00 %"), std::string::npos);
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
 TEST(BoxesReport, ShowsApAndNoPictureCount) {
   const Report report = testing::boxes_report();
   const std::string html = report_html(report);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -25,12 +26,11 @@ class DataYaml : public ::testing::Test {
       folder_.write(fmt::format("set/{}/labels/p.txt", split), "1 0.5 0.5 0.5 0.5\n");
     }
   }
-  RunData open(const std::string& more = "") const {
-    return open_run_data(parse_recipe(
-        fmt::format("data: {{format: yolo, path: {}, validation: val, test: test, image_size: 32{}}}\nmodel: {{name: "
-                    "small_cnn}}\n",
-                    folder_.path("set"), more),
-        "r.yaml"));
+  RunData open(const std::string& more = "") const { return open_run_data(parse_recipe(recipe(more), "r.yaml")); }
+  std::string recipe(const std::string& more = "") const {
+    return fmt::format(
+        "data: {{format: yolo, path: {}, validation: val, test: test, image_size: 32{}}}\nmodel: {{name: small_cnn}}\n",
+        folder_.path("set"), more);
   }
   void expect_open(const std::vector<std::string>& names) const {
     const RunData data = open();
@@ -57,6 +57,38 @@ TEST_F(DataYaml, OfUltralyticsHasAPathAndAMapOfNames) {
                             folder_.path("set")));
   expect_open({"cell", "dog", "eel"});
   EXPECT_EQ(open(", class_names: [a, b]").train_set->class_names(), (std::vector<std::string>{"a", "b"}));
+}
+
+/// As in Ultralytics' coco128.yaml, whose val is its train.
+TEST_F(DataYaml, FoldersThatTwoSplitsShareAreRefusedAsSplitsOfOneNameAre) {
+  const auto refused = [&](const std::string& yaml, const std::string& more = "") {
+    folder_.write("set/data.yaml", yaml + "names: [cell, dog]\n");
+    return error_of([&] { open(more); });
+  };
+  const std::string train = std::filesystem::canonical(folder_.path("set/train/images")).string();
+  expect_part(refused("train: train/images\nval: train/images\ntest: test/images\n"),
+              "data.validation: '" + train + "' is data.train too; leave data.validation out");
+  expect_part(refused("train: train\nval: valid\ntest: valid/images\n"), "is data.test too, and nothing may be chosen");
+  const std::string same = "train: train/images\nval: valid/images\ntest: train\n";
+  const std::string trained = error_of([&] {
+    folder_.write("set/data.yaml", same + "names: [cell, dog]\n");
+    open_run_data(parse_recipe(recipe() + "train: {epochs: 1}\n", "r.yaml"));
+  });
+  expect_part(trained, "data.test: '" + train + "' is data.train too: figures of images that were trained on");
+  EXPECT_TRUE(open().tests_on_training_images);  // post-training quantization alone
+  EXPECT_EQ(open().test_set->describe(0), folder_.path("set/train/images/p.png"));
+}
+
+TEST_F(DataYaml, NamesOfClassesAreTextsAndAllDifferent) {
+  const auto refused = [&](const std::string& names) {
+    folder_.write("set/data.yaml", "train: train/images\nnames: " + names + "\n");
+    return data_refusal([&] { open(); });
+  };
+  expect_part(refused("[cell, dog, cell]"), "data.yaml: names: classes 0 and 2 are both called 'cell'");
+  expect_part(refused("{0: cell, 1: }"), "class 1 has no name");
+  expect_part(refused("[cell, [dog]]"), "class 1 has no name");
+  expect_part(refused("[cell, '']"), "data.yaml: names: class 1 has no name");
+  expect_part(refused("[cell, dog]\nkpt_shape: [4, 2]"), "data.yaml:3:12: kpt_shape: the labels hold key points");
 }
 
 TEST_F(DataYaml, SaysWhatIsMissing) {

@@ -190,7 +190,7 @@ TEST_F(Checkpoint, WhatIsNoClassifierIsShownAndNotRunForClasses) {
   graph.outputs.push_back(1);
   write_checkpoint(path("two.safetensors"), graph);
   const std::vector<std::string> parts = {"'" + logits + "' float32 [10, 1, 1]", "'" + first + "' codes [16, 32, 32]",
-                                          "a classifier gives one output"};
+                                          "no classes of pixels"};
   expect_refusal(run(path("two.safetensors"), path("picture.png"), {"--masks", path(".")}), 2, parts);
   const Answer inspected = octet({"inspect", path("two.safetensors")});
   EXPECT_EQ(inspected.code, 0) << inspected.err;

@@ -9,6 +9,9 @@
 
 #include "src/base/files.h"
 #include "src/data/dataset.h"
+#include "src/net/checkpoint.h"
+#include "src/net/zoo.h"
+#include "src/quant/convert.h"
 #include "src/recipe/run.h"
 #include "tests/tools/program.h"
 
@@ -161,6 +164,17 @@ evaluate: {engines: [cpu, reference]}
   expect_refusal(octet({"train", path("folder.yaml"), "--out", path("again")}), 3,
                  {"data.test", "p3.png: 20x12 pixels, its mask", "21x12"});
   EXPECT_FALSE(fs::exists(path("again")));
+}
+
+/// A pixel of a mask is a byte, of which 255 says that it has no class.
+TEST_F(Segment, MasksHave255ClassesAtMost) {
+  const Graph many = build_model({.name = "unet2", .input = {1, 16, 16}, .classes = 256, .width = 0.125});
+  write_checkpoint(path("many.safetensors"), random_int8_graph(many, {}, 1));
+  write("picture.png", encode_png({16, 16, 1, std::vector<uint8_t>(256, 90)}));
+  fs::create_directory(path("masks"));
+  for (const auto& [option, place] : {std::pair{"--masks", "masks"}, std::pair{"--out", "classes.png"}})
+    expect_refusal(octet({"run", path("many.safetensors"), path("picture.png"), option, path(place)}), 2,
+                   {"float32 [256, 16, 16], no classes of pixels", "255 classes at most"});
 }
 
 TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {

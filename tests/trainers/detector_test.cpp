@@ -224,13 +224,19 @@ TEST(Detector, MosaicsEndBeforeTheLastEpochs) {
   epochs: 2
   batch_size: 12
 )");
-  const auto weights = [&](const std::string& name, const std::vector<std::string>& keys) {
+  const auto weights = [&](const std::string& name, const std::vector<std::string>& keys, int off = 0) {
     const RunDirectory directory{folder.path() + "/" + name};
-    train(parse_recipe(text, "drawn.yaml", keys), directory, {.command = "octet train", .machine = "test"});
+    Recipe recipe = parse_recipe(text, "drawn.yaml", keys);
+    if (off > 0) recipe.data.mosaic_off = off;
+    train(recipe, directory, {.command = "octet train", .machine = "test"});
     return read_file(directory.float_weights());
   };
   const std::string plain = weights("plain", {});
-  EXPECT_EQ(weights("off", {"data.mosaic=1", "data.mosaic_off=2"}), plain);
+  testing::internal::CaptureStderr();
+  const std::string without = weights("off", {"data.mosaic=1", "data.mosaic_off=1"}, 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("float has no mosaics: it has 2 epochs, and data.mosaic_off is 2"), std::string::npos) << said;
+  EXPECT_EQ(without, plain);
   EXPECT_NE(weights("one", {"data.mosaic=1", "data.mosaic_off=1"}), plain);
 }
 

@@ -106,7 +106,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   run.data.evaluation_transform.order = run.graph.preprocessing.order;
   check_fits(run.graph, run.checkpoint, run.data);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
-  run.compile.threads = options.threads.value_or(run.recipe.threads);
+  run.compile.threads = run.data.threads = options.threads.value_or(run.recipe.threads);
   run.compile.fallback =
       options.fallback.value_or(partial_engine(run.engines).empty() ? "none" : run.recipe.evaluate.fallback);
   check_fallback("", run.compile.fallback, run.engines);  // --engine names other engines than the recipe, perhaps
@@ -130,7 +130,7 @@ MeasuredRun open_measured_file(const Common& common, const MeasureOptions& optio
   std::iota(run.data.test.begin(), run.data.test.end(), size_t{0});
   run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), run.graph.preprocessing);
   run.compile.max_batch = run.recipe.evaluate.batch_size;
-  run.compile.threads = options.threads.value_or(0);
+  run.compile.threads = run.data.threads = options.threads.value_or(0);
   run.compile.fallback = options.fallback.value_or("none");
   check_fallback("", run.compile.fallback, run.engines);
   return run;

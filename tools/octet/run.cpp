@@ -118,17 +118,7 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
 /// Whether the network's only output is logits.
 bool gives_answers(const Int8Graph& graph) {
   const Int8Node& output = graph.nodes[graph.outputs.front()];
-  constexpr int kMostClasses = 256;  // a pixel of a mask is a byte
-  return is_classifier(graph) || (graph.outputs.size() == 1 && output.float_output && output.shape.c <= kMostClasses);
-}
-
-/// Returns the shape of the logits; throws Error(usage) for a network that has other outputs.
-Shape answers_of(const Int8Graph& graph) {
-  if (gives_answers(graph)) return graph.nodes[graph.outputs.front()].shape;
-  throw usage_error(
-      fmt::format("{} gives {}; a classifier gives one output, float32 [classes, 1, 1]; of other networks --outputs "
-                  "FILE.safetensors writes what they give",
-                  graph.name, outputs_text(graph)));
+  return is_classifier(graph) || (graph.outputs.size() == 1 && output.float_output && output.shape.c <= kUnlabelled);
 }
 
 /// Collects what the outputs give for images: their ranges and, to be written, their values as programs take them,
@@ -214,10 +204,11 @@ class Outputs {
 };
 
 /// Refuses --masks for a network that has none, and for images whose masks would have the same name.
-void check_masks(const RunOptions& options, const Shape& answers) {
+void check_masks(const RunOptions& options, const Int8Graph& graph) {
   if (options.masks.empty()) return;
-  if (answers.h == 1 && answers.w == 1)
+  if (is_classifier(graph))
     throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
+  require_masks(graph);
   if (!std::filesystem::is_directory(options.masks))
     throw data_error(fmt::format("--masks {}: there is no such folder; make it first", options.masks));
   std::set<std::string> files;
@@ -231,11 +222,15 @@ void check_masks(const RunOptions& options, const Shape& answers) {
 ExitCode run(const Common& common, const RunOptions& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
   const bool answering = !graph.boxes && gives_answers(graph);
-  const Shape answers = answering || !options.masks.empty() ? answers_of(graph) : Shape{};
-  check_masks(options, answers);
+  const Int8Node& first = graph.nodes[graph.outputs.front()];
+  const Shape answers = answering ? first.shape : Shape{};
+  check_masks(options, graph);
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
   const bool pixels = answering && !is_classifier(graph);
+  if (!options.out.empty() && !graph.boxes && graph.outputs.size() == 1 && first.float_output &&
+      first.shape.h * first.shape.w > 1)
+    require_masks(graph);
   if (!graph.boxes && (options.score || (!options.out.empty() && !pixels))) require_boxes(graph);
   const PictureFiles pictures(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
   FoundBoxes boxes(graph, options.score, pictures);

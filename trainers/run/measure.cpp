@@ -167,8 +167,8 @@ Image drawn(const Image& image, const std::vector<Detection>& found, const std::
   return draw_boxes(resize(view(image), side(image.height), side(image.width)), shown, class_names);
 }
 
-/// Returns the test images on which an int8 network is furthest below the float network, then those on which it finds
-/// least.
+/// Returns the test images with labels on which an int8 network is furthest below the float network, then those on
+/// which it finds least.
 std::vector<ReportBoxes> worst_pictures(const RunData& data, const Evaluation& before, const Evaluation& int8) {
   struct Judged {
     size_t image;
