@@ -182,7 +182,7 @@ std::vector<ReportBoxes> worst_pictures(const RunData& data, const Evaluation& b
   constexpr double kFar = 0.05;  // below float
   const auto place = [](const Judged& of) {
     const double lost = of.before - of.int8;
-    return lost > kFar ? -1 - lost : of.int8;
+    return lost > kFar ? -lost : of.int8;
   };
   std::stable_sort(all.begin(), all.end(), [&](const Judged& a, const Judged& b) { return place(a) < place(b); });
   all.resize(std::min<size_t>(all.size(), kShownImages));
