@@ -228,7 +228,7 @@ class Weights(Advice):
     def test_weights_that_do_not_fit(self):
         file = self.new("weights.pth")
         write_pth(file, tensors_of(self.weights))
-        advice = "Use the model, number of classes and shortcut that the file was trained with."
+        advice = "Use the model, number of classes and shortcut that the file was trained with, or name layers that are to begin at random in model.new_layers."
         for wrong, right in (("model.name=resnet8", "model.name=small_cnn"), ("data.synthetic_classes=5", "data.synthetic_classes=4")):
             self.assertIn(advice, self.untrained(file, "--set", wrong, code=3))
             self.untrained(file, "--set", right)
