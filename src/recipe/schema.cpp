@@ -151,7 +151,8 @@ void add_training(std::vector<Field>& fields) {
       "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
       "lsq_plus: scales and zero points learn; auto: lsq with activations of fewer than eight bits, else fixed where "
-      "the calibrated ones lose little and observed where they lose much");
+      "the "
+      "calibrated ones lose little and observed where they lose much");
   quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
@@ -160,7 +161,6 @@ void add_training(std::vector<Field>& fields) {
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
                 "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
-  qat.add("forward", &A::forward, kQatForwards, "once statistics stay: simulated in floats, or on codes by a GPU");
   qat.add("reestimate_batch_norm", &A::reestimate_batch_norm, range(0, 10000000),
           "after the last step statistics are computed anew over so many training images, augmented (over all, when "
           "there are fewer); 0: they are not");

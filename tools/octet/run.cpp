@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "kernels/core/quantize.h"
+#include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/safetensors.h"
@@ -208,7 +209,11 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
   if (options.masks.empty()) return;
   if (is_classifier(graph))
     throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
-  require_masks(graph);
+  try {
+    require_masks(graph);
+  } catch (const Error& error) {
+    throw usage_error(fmt::format("--masks: {}; --outputs FILE.safetensors writes the values", error.what()));
+  }
   if (!std::filesystem::is_directory(options.masks))
     throw data_error(fmt::format("--masks {}: there is no such folder; make it first", options.masks));
   std::set<std::string> files;
