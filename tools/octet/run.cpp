@@ -212,7 +212,7 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
   try {
     require_masks(graph);
   } catch (const Error& error) {
-    throw usage_error(fmt::format("--masks: {}; --outputs FILE.safetensors writes the values", error.what()));
+    throw usage_error(fmt::format("{}; --outputs FILE.safetensors writes the values", error.what()));
   }
   if (!std::filesystem::is_directory(options.masks))
     throw data_error(fmt::format("--masks {}: there is no such folder; make it first", options.masks));
