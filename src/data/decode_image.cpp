@@ -168,4 +168,8 @@ PictureSize upright(const PictureSize& size, int orientation) {
   return orientation >= 5 && orientation <= 8 ? PictureSize{size.width, size.height} : size;
 }
 
+PictureSize size_as_read(const PictureHeader& header, Orientation orientation) {
+  return upright(PictureSize{header.height, header.width}, orientation == Orientation::exif ? header.orientation : 1);
+}
+
 }  // namespace octet

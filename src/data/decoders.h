@@ -53,4 +53,7 @@ Image upright(Image image, int orientation);
 /// Returns the size of an image of size `size` once it is upright.
 PictureSize upright(const PictureSize& size, int orientation);
 
+/// Returns the size that an image with this header has when it is read: upright, or as it is stored.
+PictureSize size_as_read(const PictureHeader& header, Orientation orientation);
+
 }  // namespace octet

@@ -224,8 +224,7 @@ std::optional<PictureHeader> MaskFolder::header(size_t index) const {
   const std::optional<PictureHeader> header = images_->header(index);
   const std::string& name = masks_.at(index);
   const PictureHeader of_mask = header_of([&](uint64_t most) { return file_start(name, most); }, name);
-  const PictureSize stored{header->height, header->width}, mask{of_mask.height, of_mask.width};
-  const PictureSize size = orientation() == Orientation::exif ? upright(stored, header->orientation) : stored;
+  const PictureSize size = size_as_read(*header, orientation()), mask{of_mask.height, of_mask.width};
   if (size != mask)
     throw data_error(fmt::format("{}: {}x{} pixels, its mask {} has {}x{}: the mask is of another image",
                                  describe(index), size.width, size.height, name, mask.width, mask.height));

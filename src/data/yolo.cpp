@@ -70,11 +70,8 @@ BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder
   UnusualBoxes unusual;
   long without = 0;
   for (size_t i = 0; i < images.size(); ++i) {
-    const PictureHeader header = *images.header(i);
-    const PictureSize stored{header.height, header.width};
-    const bool turned = images.orientation() == Orientation::exif;
     BoxAnnotations::Picture picture{
-        static_cast<int64_t>(i), images.describe(i), turned ? upright(stored, header.orientation) : stored, {}};
+        static_cast<int64_t>(i), images.describe(i), size_as_read(*images.header(i), images.orientation()), {}};
     fs::path file = fs::path(labels_folder) / fs::path(picture.file).lexically_relative(images_folder);
     file.replace_extension(".txt");
     if (fs::is_regular_file(file)) {

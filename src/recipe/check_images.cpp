@@ -39,9 +39,7 @@ struct Found {
 std::optional<PictureHeader> checked_header(const List& list, size_t index) try {
   const std::optional<PictureHeader> header = list.dataset.header(index);
   if (!header) return header;
-  const PictureSize stored{header->height, header->width};
-  const bool turns = list.dataset.orientation() == Orientation::exif;
-  check_size(turns ? upright(stored, header->orientation) : stored, list.transform, list.training);
+  check_size(size_as_read(*header, list.dataset.orientation()), list.transform, list.training);
   return header;
 } catch (const Error& error) {
   const std::string name = list.dataset.describe(index), what = error.what();

@@ -3,7 +3,6 @@
 
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
