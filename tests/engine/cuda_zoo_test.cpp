@@ -101,6 +101,8 @@ const std::vector<ZooCase> kInOneScheme = {{"resnet8", {3, 32, 32}},
                                            {"unet", {3, 32, 32}},
                                            {"unet2", {3, 40, 36}, 2},
                                            {"unet3", {3, 64, 64}, 4},
+                                           {"lraspp_mobilenet_v2", {3, 64, 64}, 4},
+                                           {"lraspp_mobilenet_v3_large", {3, 64, 64}, 4},
                                            {"shufflenet_v2_x0_5", {3, 64, 64}}};
 
 std::string case_name(const testing::TestParamInfo<CudaZoo::ParamType>& info) {
