@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "src/base/files.h"
+#include "src/base/progress.h"
 #include "src/base/random.h"
 #include "src/base/safetensors.h"
 #include "src/net/checkpoint.h"
@@ -47,6 +48,7 @@ class TrainingLibrary : public ::testing::Test {
     ADD_FAILURE() << "nothing is refused";
     return Status::promise;
   }
+  void TearDown() override { set_verbosity(Verbosity::normal); }  // options.quiet stays as long as the process
   const Folder folder_;
   const std::string recipe_ = folder_.path() + "/tiny.yaml";
 };
@@ -162,6 +164,7 @@ class QuantizeLibrary : public ::testing::Test {
     Random random({3});
     for (int i = 0; i < kInputs * 3 * 16 * 16; ++i) inputs_.push_back(static_cast<float>(random.uniform(-2, 3)));
   }
+  void TearDown() override { set_verbosity(Verbosity::normal); }
   void expect_refused(const training::QuantizeOptions& options, Status status, const std::string& part) const {
     try {
       training::quantize("small_cnn", options);
