@@ -121,6 +121,9 @@ void require_trainable(const Run& run) {
         fmt::format("data.labels: {0} trains in one process: the share of labelled {0} may differ between the "
                     "processes' pictures; leave --gpus out",
                     name_in(kLabels, labels)));
+  if (run.ranks && run.recipe.calibrate.channel_scales)
+    throw usage_error(
+        "calibrate.channel_scales: true is chosen in one process; leave it out with several processes, or --gpus");
   const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
   if (run.ranks && observes) {
     if (run.device.is_cuda())
