@@ -7,8 +7,11 @@ usage: tools/check_syntax.py [BUILD [COMPILER [PATTERN]]]     default: build cla
 Takes the commands of BUILD/compile_commands.json with COMPILER in the place of the compiler there and -fsyntax-only in the place of an
 object file, one a core, through ccache where it is installed. Sources that the build compiles together (OCTET_UNITY) are checked one by
 one: each has the headers that it uses. PATTERN, a regular expression, keeps the sources whose path it matches.
+Large headers of libraries are compiled once for all sources that include them, by themselves or by other headers; no source is given one
+that it does not include, but it sees them before its own.
 Device code (.cu) and generated sources (.cc) are left out. Exits 1 naming each source that does not compile, with what COMPILER says.
 """
+import collections
 import json
 import os
 import pathlib
@@ -23,15 +26,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A warning is an error, but those of GCC's flags and attributes that clang does not know and of what libstdc++ 12 itself uses (clang 19
 # takes std::stable_sort's temporary buffer for deprecated).
 WARNINGS = ["-Werror", "-Wno-unknown-warning-option", "-Wno-ignored-attributes", "-Wno-deprecated-declarations"]
-
-
-def checking(command, compiler):
-    """A command of compile_commands.json as a list of words, for `compiler` and without its object file."""
-    words = shlex.split(command)
-    words = words[next(i for i, word in enumerate(words) if word.startswith("-")):]  # after ccache and the compiler
-    output = words.index("-o")
-    launcher = ["ccache"] if shutil.which("ccache") else []
-    return [*launcher, compiler, *words[:output], *words[output + 2:], "-fsyntax-only", *WARNINGS]
+# Headers that take a compiler longer than most sources do, and how many sources must share some of them for precompiling to pay.
+LARGE = ["gtest/gtest.h", "fmt/format.h", "nlohmann/json.hpp", "ATen/core/Tensor.h", "ATen/TensorUtils.h", "ATen/TensorOperators.h",
+         "ATen/Functions.h"]
+SHARED_BY = 8
+# What LibTorch's headers include where AT_PER_OPERATOR_HEADERS is not defined, as it is here (cmake/torch.cmake).
+ALL_OPERATORS = r"#ifndef AT_PER_OPERATOR_HEADERS\n.*?\n#(?:else|endif)"
 
 
 def each_source(commands):
@@ -44,11 +44,101 @@ def each_source(commands):
             yield entry
 
 
-def compile_one(entry, compiler):
-    """(source, whether it compiles, what the compiler said)."""
-    environment = {**os.environ, "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}  # a clone elsewhere finds what was compiled here
-    done = subprocess.run(checking(entry["command"], compiler), cwd=entry["directory"], env=environment, capture_output=True, text=True)
-    return entry["file"], done.returncode == 0, done.stdout + done.stderr
+def options(entry):
+    """The options of a command by which its source is read: without the compiler, files, and what only generated code notices."""
+    words = shlex.split(entry["command"])
+    words = words[next(i for i, word in enumerate(words) if word.startswith("-")):]  # after ccache and the compiler
+    joined = []
+    for i, word in enumerate(words):
+        if word == "-isystem":
+            joined.append(word + words[i + 1])
+        elif not {word, words[i - 1]} & {"-o", "-MF", "-MT"} and words[i - 1] != "-isystem" and word != entry["file"]:
+            joined.append(word)
+    return [word for word in joined if not re.match(r"-(c|MD|O\d|fPI[CE])$", word)]
+
+
+def including(sources, folders):
+    """{name: the files that include a header of LARGE}, directly or by headers in `folders`, among `sources` and what they include."""
+    included_by, seen, waiting = collections.defaultdict(set), set(sources), list(sources)
+    found = {}  # where an #include <...> leads
+    while waiting:
+        path = waiting.pop()
+        text = re.sub(ALL_OPERATORS, "", path.read_text(encoding="utf-8", errors="replace"), flags=re.S)
+        for name in re.findall(r'^\s*#\s*include\s*["<]([^">]+)', text, re.M):
+            beside = path.parent / name
+            if name not in found:
+                found[name] = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            for header in (found[name], beside if "/" not in name and beside.is_file() else None):
+                if header and header not in seen:
+                    seen.add(header)
+                    waiting.append(header)
+                included_by[header].add(path)
+            included_by[name].add(path)
+    reaching = {}
+    for name in LARGE:
+        reaching[name], waiting = set(), [name]
+        while waiting:
+            new = included_by[waiting.pop()] - reaching[name]
+            reaching[name] |= new
+            waiting.extend(new)
+    return reaching
+
+
+def of_libraries(entry):
+    """The options of a source that headers of libraries can notice: not octet's own folders and definitions."""
+    return frozenset(option for option in options(entry) if not re.match("-I|-DOCTET|.*_EXPORTS$|.*/generated$", option))
+
+
+def run(words, directory):
+    """(whether a compiler accepts what it is given, what it says)."""
+    # A clone elsewhere finds in ccache what was compiled here.
+    environment = {**os.environ, "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
+    launcher = ["ccache"] if shutil.which("ccache") else []
+    done = subprocess.run([*launcher, *words], cwd=directory, env=environment, capture_output=True, text=True)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def precompile(entry, names, compiler, header):
+    """Compiles large headers with the options of a source; `header` is the file that includes them."""
+    header.write_text("".join(f"#include <{name}>\n" for name in LARGE if name in names), encoding="utf-8")
+    # Clang takes GCC's suffix, too; told so, it makes what the headers' templates make once for all.
+    for_all = ["-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if "clang" in compiler else []
+    words = [compiler, *options(entry), *WARNINGS, *for_all, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+    compiles, said = run(words, entry["directory"])
+    if not compiles:
+        raise RuntimeError(f"{', '.join(names)} as {entry['file']} includes them: {said}")
+    return header
+
+
+def check(entry, header, compiler):
+    """(source, whether it compiles, what the compiler says), with a precompiled header before it unless that is None."""
+    first = ["-include", str(header)] if header else []
+    return entry["file"], *run([compiler, *options(entry), *WARNINGS, *first, "-fsyntax-only", "-c", entry["file"]], entry["directory"])
+
+
+def check_all(entries, compiler, folder, pool):
+    """What check() returns of each entry, in turn. Precompiled headers are put into `folder`."""
+    every_option = dict.fromkeys(option for entry in entries for option in options(entry))
+    places = [pathlib.Path(re.sub("^-(I|isystem)", "", option)) for option in every_option if re.match("-(I|isystem)/", option)]
+    files = including([pathlib.Path(entry["file"]) for entry in entries], places)
+    sharing = collections.defaultdict(list)
+    for entry in entries:
+        sharing[of_libraries(entry), frozenset(name for name in LARGE if pathlib.Path(entry["file"]) in files[name])].append(entry)
+    paying = [key for key, sharers in sharing.items() if key[1] and len(sharers) >= SHARED_BY]
+    if paying:
+        folder.mkdir(exist_ok=True)
+        print(f"large headers, compiled once: {len(paying)} sets", flush=True)
+    made = {key: pool.submit(precompile, sharing[key][0], key[1], compiler, folder / f"{i}.h") for i, key in enumerate(paying)}
+    checks = []
+    for (seen, names), sharers in sharing.items():
+        # The largest precompiled set that has nothing which these sources do not include.
+        fitting = max((key for key in made if key[0] == seen and key[1] <= names), key=lambda key: len(key[1]), default=None)
+        header = made[fitting].result() if fitting else None
+        checks += [pool.submit(check, entry, header, compiler) for entry in sharers]
+    for done in checks:
+        yield done.result()
+    if paying:
+        shutil.rmtree(folder)
 
 
 def main():
@@ -57,7 +147,7 @@ def main():
     wanted = [entry for entry in each_source(commands) if entry["file"].endswith(".cpp") and re.search(pattern, entry["file"])]
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for name, compiles, said in pool.map(lambda entry: compile_one(entry, compiler), wanted):
+        for name, compiles, said in check_all(wanted, compiler, pathlib.Path(build) / "large_headers", pool):
             if not compiles:
                 failed += 1
                 print(f"{os.path.relpath(name, ROOT)} does not compile with {compiler}:\n{said}", flush=True)

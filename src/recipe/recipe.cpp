@@ -42,8 +42,10 @@ std::vector<std::string_view> names_in(std::string_view section) {
 struct RemovedKey {
   std::string_view key, unused;
 };
-constexpr RemovedKey kRemovedKeys[] = {
-    {"qat.pact_decay", "0.0002"}, {"qat.freeze_oscillating", "0"}, {"qat.freeze_oscillating_start", "0"}};
+constexpr RemovedKey kRemovedKeys[] = {{"qat.pact_decay", "0.0002"},
+                                       {"qat.freeze_oscillating", "0"},
+                                       {"qat.freeze_oscillating_start", "0"},
+                                       {"qat.reestimate_batch_norm", "0"}};
 
 bool is_unused_removed_key(std::string_view key, const YamlNode& value) {
   return std::any_of(std::begin(kRemovedKeys), std::end(kRemovedKeys), [&](const RemovedKey& removed) {

@@ -164,9 +164,6 @@ void add_training(std::vector<Field>& fields) {
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
                 "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
-  qat.add("reestimate_batch_norm", &A::reestimate_batch_norm, range(0, 10000000),
-          "after the last step statistics are computed anew over so many training images, augmented (over all, when "
-          "there are fewer); 0: they are not");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add(

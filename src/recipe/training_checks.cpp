@@ -47,19 +47,8 @@ struct TrainingChecks : Checks {
     check_optimizer(recipe.qat, "qat");
     require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
-    check_reestimation();
     require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
-  }
-
-  void check_reestimation() const {
-    const long images = recipe.qat.reestimate_batch_norm;
-    require(images == 0 || recipe.qat.epochs > 0, "qat.reestimate_batch_norm",
-            "takes statistics anew for the weights that QAT trained, but qat.epochs is 0; set epochs, or 0 here");
-    require(images != 1, "qat.reestimate_batch_norm", "1: one image can have no variance; allowed: 0, 2 .. 10000000");
-    require(
-        images == 0 || recipe.qat.batch_size > 1, "qat.reestimate_batch_norm",
-        "averages over batches of qat.batch_size, and one image can have no variance; set a batch_size of 2 or more");
   }
 
   /// Checks the repairs after training, which exclude QAT.

@@ -4,12 +4,12 @@
 // images of them.
 #include <gtest/gtest.h>
 
-#include <set>
 #include <tuple>
 
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/cuda/gpu.h"
+#include "tests/engine/cuda_zoo_cases.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 
@@ -22,15 +22,7 @@ constexpr int kFew = 7, kMany = 128;
 /// the middle and the last.
 const std::vector<int> kChecked = {0, 1, 2, 3, 4, 5, 6, 63, 127};
 
-struct ZooCase {
-  const char* model;
-  Shape input;
-  int classes = 10;
-  char shortcut = 'B';
-  bool folded = false;
-};
-
-class CudaZoo : public testing::TestWithParam<std::tuple<ZooCase, ActivationScheme>> {};
+class CudaZoo : public testing::TestWithParam<std::tuple<CudaZooCase, ActivationScheme>> {};
 
 /// Those of `batch` images.
 template <typename T>
@@ -77,59 +69,21 @@ TEST_P(CudaZoo, SameBytes) {
   EXPECT_TRUE(outputs_of(*cuda, graph, images, kMany) == expected.outputs);
 }
 
-const std::vector<ZooCase> kInEveryScheme = {{"small_cnn", {1, 28, 28}},
-                                             {"resnet20", {3, 32, 32}, 10, 'A'},
-                                             {"resnet32", {3, 32, 32}, 10, 'A'},
-                                             {"resnet56", {3, 32, 32}, 10, 'A'},
-                                             {"resnet20", {3, 32, 32}},
-                                             {"resnet18", {3, 32, 32}},
-                                             {"vgg16_bn", {3, 32, 32}},
-                                             {"mobilenet_v2", {3, 32, 32}},
-                                             {"mobilenet_v3_large", {3, 32, 32}},
-                                             {"efficientnet_b0", {3, 32, 32}},
-                                             {"shufflenet_v2_x1_0", {3, 32, 32}},
-                                             {"efficientnet_b0", {3, 224, 224}, 1000},
-                                             {"resnet18", {3, 224, 224}, 1000},
-                                             {"resnet50", {3, 224, 224}, 1000},
-                                             {"mobilenet_v2", {3, 224, 224}, 1000, 'B', true},
-                                             {"squeezenet1_1", {3, 224, 224}, 1000}};
-/// The rest of the zoo: layers of the same kinds.
-const std::vector<ZooCase> kInOneScheme = {{"resnet8", {3, 32, 32}},
-                                           {"resnet34", {3, 32, 32}},
-                                           {"resnet44", {3, 32, 32}, 10, 'A'},
-                                           {"vgg11_bn", {3, 32, 32}},
-                                           {"unet", {3, 32, 32}},
-                                           {"unet2", {3, 40, 36}, 2},
-                                           {"unet3", {3, 64, 64}, 4},
-                                           {"yolox_nano", {3, 96, 64}, 3},
-                                           {"yolox_tiny", {3, 96, 64}, 3},
-                                           {"yolox_s", {3, 96, 64}, 3},
-                                           {"lraspp_mobilenet_v2", {3, 64, 64}, 4},
-                                           {"lraspp_mobilenet_v3_large", {3, 64, 64}, 4},
-                                           {"shufflenet_v2_x0_5", {3, 64, 64}}};
-
 std::string case_name(const testing::TestParamInfo<CudaZoo::ParamType>& info) {
-  const ZooCase& zoo = std::get<0>(info.param);
+  const CudaZooCase& zoo = std::get<0>(info.param);
   return std::string(zoo.model) + "_" + zoo.shortcut + "_" + std::to_string(zoo.input.h) + "_scheme" +
          std::to_string(static_cast<int>(std::get<1>(info.param)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaZoo,
-                         testing::Combine(testing::ValuesIn(kInEveryScheme),
+                         testing::Combine(testing::ValuesIn(kCudaInEveryScheme),
                                           testing::Values(ActivationScheme::symmetric_s8, ActivationScheme::unsigned_u8,
                                                           ActivationScheme::affine_u8)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Rest, CudaZoo,
-                         testing::Combine(testing::ValuesIn(kInOneScheme),
+                         testing::Combine(testing::ValuesIn(kCudaInOneScheme),
                                           testing::Values(ActivationScheme::affine_u8)),
                          case_name);
-
-TEST(CudaZooCases, HoldEveryNetworkOfTheZoo) {
-  std::set<std::string_view> tested;
-  for (const ZooCase& zoo : kInEveryScheme) tested.insert(zoo.model);
-  for (const ZooCase& zoo : kInOneScheme) tested.insert(zoo.model);
-  for (const std::string_view name : model_names()) EXPECT_TRUE(tested.contains(name)) << name;
-}
 
 }  // namespace
 }  // namespace octet::test

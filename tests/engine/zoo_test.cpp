@@ -8,6 +8,7 @@
 
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
+#include "tests/engine/cuda_zoo_cases.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 
@@ -74,7 +75,13 @@ INSTANTIATE_TEST_SUITE_P(Models, Zoo, testing::ValuesIn(kCases),
 TEST(ZooCases, HoldEveryNetworkOfTheZoo) {
   std::set<std::string_view> tested;
   for (const ZooCase& zoo : kCases) tested.insert(zoo.model);
-  for (const std::string_view name : model_names()) EXPECT_TRUE(tested.contains(name)) << name;
+  std::set<std::string_view> tested_by_cuda;
+  for (const auto* cases : {&kCudaInEveryScheme, &kCudaInOneScheme})
+    for (const CudaZooCase& zoo : *cases) tested_by_cuda.insert(zoo.model);
+  for (const std::string_view name : model_names()) {
+    EXPECT_TRUE(tested.contains(name)) << name;
+    EXPECT_TRUE(tested_by_cuda.contains(name)) << name << " in cuda_zoo_cases.h";
+  }
 }
 
 }  // namespace

@@ -128,7 +128,7 @@ TEST(RecipeAdvice, Model) {
 
 TEST(RecipeAdvice, Training) {
   const std::string epochs = "qat.epochs=2", pixels = "data.labels=pixels", classes = "data.synthetic_classes=2";
-  const std::string distill = "qat.distill_weight=0.5", anew = "qat.reestimate_batch_norm=64";
+  const std::string distill = "qat.distill_weight=0.5";
   expect_cured({
       {kCifar,
        {"train.schedule=step"},
@@ -151,16 +151,6 @@ TEST(RecipeAdvice, Training) {
        "qat.float_control",
        "set epochs, or leave it out",
        {{"qat.float_control=true", epochs}, {}}},
-      {kCifar,
-       {anew},
-       "qat.reestimate_batch_norm",
-       "set epochs, or 0 here",
-       {{anew, epochs}, {"qat.reestimate_batch_norm=0"}}},
-      {kCifar,
-       {anew, epochs, "qat.batch_size=1"},
-       "qat.reestimate_batch_norm",
-       "set a batch_size of 2 or more",
-       {{anew, epochs, "qat.batch_size=2"}}},
       {kCifar,
        {epochs, "parallel.exchange=fp16"},
        "parallel.exchange",

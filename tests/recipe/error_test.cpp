@@ -130,12 +130,6 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("model.onnx=net.onnx"), {"model.onnx: only for model.name onnx"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
   expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
-  expect_parts(with("qat.reestimate_batch_norm=64"),
-               {"qat.reestimate_batch_norm: takes statistics anew", "qat.epochs is 0"});
-  expect_parts(refusal(kMinimal, {"qat.reestimate_batch_norm=1", "qat.epochs=1"}),
-               {"qat.reestimate_batch_norm: 1: one image"});
-  expect_parts(refusal(kMinimal, {"qat.reestimate_batch_norm=64", "qat.epochs=1", "qat.batch_size=1"}),
-               {"qat.reestimate_batch_norm: averages over batches of qat.batch_size"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
   expect_parts(with("evaluate.fallback=cuda"),

@@ -123,7 +123,7 @@ TEST(RecipeErrors, KeysThatWereRemoved) {
     const std::string next = "  distill_weight: 0\n";
     EXPECT_NE(text.find(next), std::string::npos);
     return text.insert(text.find(next), "  pact_decay: " + decay + "\n  freeze_oscillating: " + freeze +
-                                            "\n  freeze_oscillating_start: 0\n");
+                                            "\n  freeze_oscillating_start: 0\n  reestimate_batch_norm: 0\n");
   };
   EXPECT_EQ(parse_recipe(older("0.0002", "0"), "written.yaml"), recipe);
   expect_parts(refusal(older("0.001", "0")), {"qat.pact_decay: unknown key", "allowed: epochs"});
@@ -140,6 +140,7 @@ TEST(RecipeErrors, KeysThatWereRemoved) {
   std::filesystem::remove(path);
 
   expect_parts(refusal(kMinimal + "\nqat: {freeze_oscillating: 0}"), {"qat.freeze_oscillating: unknown key"});
+  expect_parts(refusal(kMinimal + "\nqat: {reestimate_batch_norm: 64}"), {"qat.reestimate_batch_norm: unknown key"});
   expect_parts(refusal(kMinimal + "\nqat: {pact_decay: 0.0002}"), {"qat.pact_decay: unknown key"});
   expect_parts(refusal(kMinimal, {"qat.freeze_oscillating=0"}), {"--set", "qat.freeze_oscillating: unknown key"});
   expect_parts(refusal(kMinimal + "\nquant: {scales: pact}"),

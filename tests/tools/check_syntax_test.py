@@ -52,6 +52,17 @@ class Syntax(unittest.TestCase):
         self.assertRegex(said, "two.cpp does not compile")
         self.assertRegex(said, "2 sources, 1 do not compile")
 
+    def test_large_headers_are_compiled_once_for_those_that_include_them(self):
+        sources = {"format.h": "#pragma once\n#include <fmt/format.h>\n"}
+        sources |= {f"with_{i}.cpp": f'#include "format.h"\nstd::string s{i} = fmt::format("{{}}", {i});\n' for i in range(8)}
+        sources["without.cpp"] = "using Error = fmt::format_error;\n"
+        code, said, left = self.check(sources, build=[name for name in sources if name.endswith(".cpp")])
+        self.assertEqual(code, 1)
+        self.assertRegex(said, "without.cpp does not compile")
+        self.assertRegex(said, "9 sources, 1 do not compile")
+        self.assertRegex(said, "large headers, compiled once: 1 sets")
+        self.assertNotIn("large_headers", left)
+
 
 if __name__ == "__main__":
     unittest.main()

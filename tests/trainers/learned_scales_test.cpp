@@ -108,7 +108,6 @@ TEST(LearnedScalesTraining, ResumeEndsAlikeAndLoadsAsItWas) {
       recipe.qat.optimizer = optimizer;
       recipe.qat.ema = 0.9;
       recipe.qat.scale_learning_rate = 1e-4;
-      recipe.qat.reestimate_batch_norm = 64;
       CalibratedRun c(recipe, folder.path());
       int steps = 0;
       if (stop > 0) {

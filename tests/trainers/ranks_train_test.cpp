@@ -9,7 +9,7 @@
 #include "src/base/error.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/reestimate.h"
+#include "trainers/loop/observed_ranges.h"
 
 namespace octet {
 namespace {

@@ -5,7 +5,7 @@
 #include "src/train/model/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/loop/reestimate.h"
+#include "trainers/loop/observed_ranges.h"
 
 namespace octet {
 namespace {
@@ -45,7 +45,6 @@ TEST(ScalesCuda, WithEmaTheRunResumesAndEndsAlike) {
     recipe.cuda.deterministic = true;
     recipe.quant.scales = EdgeScales::observed;
     recipe.qat.ema = 0.9;
-    recipe.qat.reestimate_batch_norm = 64;
     {
       CalibratedRun c(recipe, folder.path(), kGpu);
       int steps = 0;
@@ -64,21 +63,14 @@ TEST(ScalesCuda, WithEmaTheRunResumesAndEndsAlike) {
 }
 
 /// Convolutions add in another order, and here and there a value takes the neighbouring code.
-TEST(ReestimateCuda, GivesTheCpusStatisticsAndRanges) {
+TEST(ObservedRangesCuda, AreTheCpus) {
   OCTET_NEEDS_GPU();
-  const Folder folder("reestimate_cuda"), other("reestimate_cpu");
+  const Folder folder("observed_cuda"), other("observed_cpu");
   Recipe recipe = tiny_recipe();
   recipe.quant.scales = EdgeScales::observed;
   CalibratedRun gpu(recipe, folder.path(), kGpu), cpu(recipe, other.path());
   gpu.model.load_state(cpu.model.state());
-  for (CalibratedRun* c : {&gpu, &cpu}) {
-    reestimate_batch_norm(c->model, c->run.data, 64, 32, 1);
-    observe_again(c->model, c->run.data, 32);
-  }
-  for (const auto& [name, tensor] : cpu.weights) {
-    if (name.find(".running_") == std::string::npos) continue;
-    EXPECT_TRUE(gpu.weights.at(name).cpu().allclose(tensor, 1e-2, 1e-3)) << name;
-  }
+  for (CalibratedRun* c : {&gpu, &cpu}) observe_again(c->model, c->run.data, 32);
   EXPECT_EQ(gpu.model.edges()[0], cpu.model.edges()[0]);
   for (size_t n = 0; n + 1 < cpu.model.edges().size(); ++n)
     EXPECT_NEAR(gpu.model.edges()[n].scale / cpu.model.edges()[n].scale, 1, 0.02) << n;

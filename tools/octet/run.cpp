@@ -204,16 +204,21 @@ class Outputs {
   std::vector<std::vector<float>> values_;       ///< by output, [images, C, H, W]
 };
 
-/// Refuses --masks for a network that has none, and for images whose masks would have the same name.
+/// Refuses --masks for a network that has none, --out for one whose pixels' classes are too many to draw, and images
+/// whose masks would have the same name.
 void check_masks(const RunOptions& options, const Int8Graph& graph) {
-  if (options.masks.empty()) return;
-  if (is_classifier(graph))
+  const Int8Node& first = graph.nodes[graph.outputs.front()];
+  const bool of_pixels = graph.outputs.size() == 1 && first.float_output && first.shape.h * first.shape.w > 1;
+  if (!options.masks.empty() && is_classifier(graph))
     throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
-  try {
-    require_masks(graph);
-  } catch (const Error& error) {
-    throw usage_error(fmt::format("{}; --outputs FILE.safetensors writes the values", error.what()));
+  if (!options.masks.empty() || (!options.out.empty() && !graph.boxes && of_pixels)) {
+    try {
+      require_masks(graph);
+    } catch (const Error& error) {
+      throw usage_error(fmt::format("{}; --outputs FILE.safetensors writes the values", error.what()));
+    }
   }
+  if (options.masks.empty()) return;
   if (!std::filesystem::is_directory(options.masks))
     throw data_error(fmt::format("--masks {}: there is no such folder; make it first", options.masks));
   std::set<std::string> files;
@@ -227,15 +232,11 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
 ExitCode run(const Common& common, const RunOptions& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
   const bool answering = !graph.boxes && gives_answers(graph);
-  const Int8Node& first = graph.nodes[graph.outputs.front()];
-  const Shape answers = answering ? first.shape : Shape{};
+  const Shape answers = answering ? graph.nodes[graph.outputs.front()].shape : Shape{};
   check_masks(options, graph);
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
   const bool pixels = answering && !is_classifier(graph);
-  if (!options.out.empty() && !graph.boxes && graph.outputs.size() == 1 && first.float_output &&
-      first.shape.h * first.shape.w > 1)
-    require_masks(graph);
   if (!graph.boxes && (options.score || (!options.out.empty() && !pixels))) require_boxes(graph);
   const PictureFiles pictures(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
   FoundBoxes boxes(graph, options.score, pictures);

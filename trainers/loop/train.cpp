@@ -21,7 +21,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/failures.h"
-#include "trainers/loop/reestimate.h"
+#include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/steps_under_way.h"
 #include "trainers/loop/training_state.h"
@@ -225,14 +225,13 @@ class Trainer {
 
   void finish() {
     step_.free_gradients();
-    const bool averaged = step_.average() != nullptr, reestimates = phase_.reestimate_batch_norm > 0;
-    if (averaged) step_.average()->apply();
-    if (reestimates)
-      reestimate_batch_norm(*phase_.quantized, data_, phase_.reestimate_batch_norm, recipe_.batch_size, images_seed());
-    const bool observes_again = observes() && (averaged || reestimates);
-    if (observes_again) observe_again(*phase_.quantized, data_, recipe_.batch_size);
-    if (phase_.ranks != nullptr && (reestimates || observes_again))
-      take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
+    if (step_.average() != nullptr) {
+      step_.average()->apply();
+      if (observes()) {
+        observe_again(*phase_.quantized, data_, recipe_.batch_size);
+        if (phase_.ranks != nullptr) take_from_first(*phase_.ranks, *phase_.weights, phase_.quantized);
+      }
+    }
     require_same_network("at the end");
     position_.finished = true;
     save();

@@ -59,7 +59,6 @@ struct Phase {
   double scale_rate = 1;                       ///< learning rate of learned scales, as a multiple of the weights' rate
   double freeze_observers = 1.0;   ///< ranges stay fixed after this share of the steps; 0: they never follow the data
   double freeze_batch_norm = 1.0;  ///< BatchNorm's statistics stay fixed after this share of the steps
-  long reestimate_batch_norm = 0;  ///< QAT: images on which BatchNorm is estimated anew after the last step; 0: none
   uint64_t seed = 0;
   std::string images_of;    ///< the phase whose order and augmentation of images this one repeats; "": its own
   std::string fingerprint;  ///< hash of recipe and graph; a state file with another one is refused

@@ -14,7 +14,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/numerics.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/reestimate.h"
+#include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
@@ -276,7 +276,6 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   else if (!run.recipe.quant.scales)
     phase.scale_rate = kCareful;
   phase.freeze_batch_norm = recipe.freeze_batch_norm;
-  phase.reestimate_batch_norm = recipe.reestimate_batch_norm;
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;

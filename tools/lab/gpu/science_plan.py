@@ -33,11 +33,9 @@ FEWER = {  # beside LONGER: few bits change weights more than 8 do, so a rate of
     for network in ("resnet18", "mobilenet_v2", "resnet18_tiny_imagenet")
 } | {"vgg16_bn": ["qat.epochs=60", "qat.learning_rate=0.02", "qat.freeze_batch_norm=1"]}  # chosen for few bits: accuracy_plan.SCHEDULES
 LEARNED = METHODS["-lsq"]
-TAUGHT = METHODS["-lsq-distill"]
 ONE_BY_ONE = {  # beside METHODS: one thing more, or another, than in the variant that `effects` names
     "-observed": ["quant.scales=observed"],
     "-lsq-taught-alone": [*LEARNED, "qat.distill_weight=1"],  # by the float network's answers alone, without labels
-    "-lsq-distill-reestimate": [*TAUGHT, "qat.reestimate_batch_norm=10000"],
     "-lsq-bf16": [*LEARNED, "qat.precision=bf16"],
     "-lsq-again": LEARNED,  # a run is not the same twice on a GPU: by so much the others may differ for no reason
 }
@@ -73,12 +71,10 @@ ROWS = {  # by their numbers in the first table of docs/RESULTS.md
     "9": Row("ResNet-18 with 2:4 sparse weights, CIFAR-10", "resnet18", {"2to4": SPARSE[:1] + SPARSE[2:]}, {"2to4": -0.2}, "SR-STE (arXiv 2102.04010)",
              ["qat.epochs=30", f"qat.learning_rate={SPARSE_RATES['2to4']}"]),
     "10": Row("what each method adds, MobileNetV2 4/4, CIFAR-10", "mobilenet_v2",
-              of("w4a4-lsq-distill", "w4a4", "w4a4-lsq", "w4a4-observed", "w4a4-lsq-distill-reestimate", "w4a4-lsq-bf16",
-                 "w4a4-lsq-again"),
+              of("w4a4-lsq-distill", "w4a4", "w4a4-lsq", "w4a4-observed", "w4a4-lsq-bf16", "w4a4-lsq-again"),
               {"w4a4": -1.5}, "", FEWER["mobilenet_v2"],
               effects=(("w4a4", "w4a4-observed"), ("w4a4-lsq", "w4a4"), ("w4a4-lsq-distill", "w4a4-lsq"),
-                       ("w4a4-lsq-distill-reestimate", "w4a4-lsq-distill"), ("w4a4-lsq-bf16", "w4a4-lsq"),
-                       ("w4a4-lsq-again", "w4a4-lsq"))),
+                       ("w4a4-lsq-bf16", "w4a4-lsq"), ("w4a4-lsq-again", "w4a4-lsq"))),
 }
 QUICK = ["evaluate.latency_images=0"]  # no run's latency is told, and single images take as long as all others
 DRY = [*accuracy_plan.DRY, "data.limit_test=200"]

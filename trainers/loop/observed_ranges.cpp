@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/reestimate.h"
+#include "trainers/loop/observed_ranges.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -20,22 +17,6 @@
 
 namespace octet {
 namespace {
-
-/// Calls take(images) for each batch of the training images `indices`: augmented if options.train is set, else
-/// transformed as for evaluation.
-template <class Take>
-void for_batches(const QuantizedModel& model, const RunData& data, std::vector<size_t> indices,
-                 const LoaderOptions& options, const Take& take) {
-  const at::Device device = model.weights().begin()->second.device();
-  Loader loader(*data.train_set, std::move(indices), options.train ? data.train_transform : data.evaluation_transform,
-                options);
-  const FullPrecision full;
-  const at::NoGradGuard no_grad;
-  for (Batch batch; loader.next(batch);) {
-    throw_if_interrupted();
-    take(network_input(batch, data, device));
-  }
-}
 
 /// An observer as it is sent to other ranks. The bins of its histogram follow, if it has one.
 struct PackedObserver {
@@ -87,32 +68,17 @@ void add(const std::vector<uint8_t>& bytes, std::vector<Observer>& observers) {
 
 }  // namespace
 
-void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size, uint64_t seed) {
-  const size_t available = std::min<size_t>(images, data.train.size()), batch = std::min<size_t>(available, batch_size);
-  std::map<std::string, std::pair<at::Tensor, at::Tensor>> statistics;  // the running tensor, and the sum so far
-  for (const auto& [name, tensor] : model.weights()) {
-    if (name.ends_with(".running_mean") || name.ends_with(".running_var"))
-      statistics.emplace(name, std::pair{tensor, at::zeros_like(tensor, at::kDouble)});
-  }
-  if (statistics.empty()) return;
-  double batches = 0;
-  for_batches(model, data, evenly_spaced(data.train, available / batch * batch),
-              {.batch_size = static_cast<int>(batch), .train = true, .seed = seed, .workers = data.workers},
-              [&](const at::Tensor& x) {
-                // Starting from zero, the running tensor gets the momentum's share of this batch's statistics.
-                for (auto& [name, pair] : statistics) pair.first.zero_();
-                model.forward(x, {.batch_norm_training = true});
-                for (auto& [name, pair] : statistics) pair.second.add_(pair.first, 1 / kBatchNormMomentum);
-                ++batches;
-              });
-  const at::NoGradGuard no_grad;
-  for (auto& [name, pair] : statistics) pair.first.copy_(pair.second.div_(batches));
-}
-
 void observe_again(QuantizedModel& model, const RunData& data, int batch_size) {
   model.restart_observers();
-  for_batches(model, data, data.calibration, {.batch_size = batch_size, .workers = data.workers},
-              [&](const at::Tensor& x) { model.forward(x, {.observe = true}); });
+  const at::Device device = model.weights().begin()->second.device();
+  Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
+                {.batch_size = batch_size, .workers = data.workers});
+  const FullPrecision full;
+  const at::NoGradGuard no_grad;
+  for (Batch batch; loader.next(batch);) {
+    throw_if_interrupted();
+    model.forward(network_input(batch, data, device), {.observe = true});
+  }
 }
 
 void while_observed_again(QuantizedModel& model, const RunData& data, int batch_size,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of the quantized network, and how ranks agree on them. Training only follows them batch by batch; for the
-// network that is validated or exported they are computed anew, in fp32, with its present weights.
+// Observed ranges of the quantized network, and how ranks agree on them. Training only follows them batch by batch; for
+// averaged weights that are validated or exported they are read anew, in fp32.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,6 @@
 #include "trainers/parallel/ranks.h"
 
 namespace octet {
-
-/// Sets BatchNorm's running means and variances to averages over full batches of `images` training images, evenly
-/// spaced in data.train (all of them if there are fewer; at least one batch). The images are augmented by `seed` as in
-/// training: a network trained with cutout loses accuracy with the statistics of images without it. Quantizers are
-/// active and keep their ranges.
-void reestimate_batch_norm(QuantizedModel& model, const RunData& data, long images, int batch_size, uint64_t seed);
 
 /// Resets the observers and shows them the calibration images through the quantized network. Not for histogram
 /// observers on a GPU.
