@@ -58,12 +58,12 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 
 struct DataRecipe {
   std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
-  std::string path;             ///< folder, for image_folder also a .tar; empty: Debian's folder of fashion_mnist
-  std::string train = "train";  ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
-  std::string validation;       ///< likewise, images for every choice; "": cut from the training set by seed
-  std::string test = "test";    ///< likewise, images for the final figures: nothing is chosen on them
-  std::string test_path;        ///< where the test images are, if not in path
-  std::string classes;          ///< image_folder, coco: file with one class on each line; empty: class_names
+  std::string path;  ///< folder, of image_folder, coco and yolo or a .tar; empty: Debian's folder of fashion_mnist
+  std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
+  std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
+  std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
+  std::string test_path;                 ///< where the test images are, if not in path
+  std::string classes;                   ///< image_folder, coco: file with one class on each line; empty: class_names
   std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   double validation_fraction =

@@ -15,8 +15,9 @@ void add_data(std::vector<Field>& fields) {
         "boxes, "
         "annotated in COCO's JSON, yolo: in YOLO's text files")
       .required = true;
-  s.add("path", &D::path, {},
-        "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
+  s.add(
+      "path", &D::path, {},
+      "folder of the files, of image_folder, coco and yolo also a .tar of one; \"\": Debian's place for fashion_mnist");
   s.add(
       "train", &D::train, {},
       "split to train on: train or test; image_folder: a subfolder, \"\" for path itself; coco, yolo: any, see above");
@@ -24,7 +25,7 @@ void add_data(std::vector<Field>& fields) {
         "the same for every choice; \"\": cut from the training split by data.validation_fraction");
   s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
   s.add("test_path", &D::test_path, {},
-        "folder (image_folder: or .tar) that data.test is a part of, where the test images lie elsewhere; \"\": "
+        "folder or .tar that data.test is a part of, where the test images lie elsewhere; \"\": "
         "data.path");
   s.add("classes", &D::classes, {},
         "image_folder, coco, yolo: file with one class a line, in the order of the labels, of masks also with its "
