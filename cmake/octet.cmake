@@ -20,9 +20,10 @@ function(octet_library name)
 endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case. Those that the
-# filter EMULATED selects run once more, with instructions that the processor lacks (tests/x86_emulator).
+# filter EMULATED selects run once more, with instructions that the processor lacks (tests/x86_emulator). SHARDS n: all
+# cases in n entries, for programs with LibTorch, which takes half a second to load.
 function(octet_test name)
-  cmake_parse_arguments(A "" "LABELS;EMULATED" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "" "LABELS;EMULATED;SHARDS" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   octet_unity(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -32,7 +33,17 @@ function(octet_test name)
     set(labels LABELS ${A_LABELS})
   endif()
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
-  gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT OMP_WAIT_POLICY=passive DISCOVERY_TIMEOUT 60)
+  set(passive OMP_WAIT_POLICY=passive)
+  if(A_SHARDS)
+    math(EXPR last "${A_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      add_test(NAME ${name}.${shard} COMMAND ${name})
+      set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT 900 COST 100 ${labels}
+        ENVIRONMENT "${passive};GTEST_BRIEF=1;GTEST_TOTAL_SHARDS=${A_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
+  else()
+    gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT ${passive} DISCOVERY_TIMEOUT 60)
+  endif()
   if(A_EMULATED AND TARGET x86_emulator)
     gtest_discover_tests(${name} TEST_PREFIX emulated. TEST_LIST ${name}_emulated DISCOVERY_TIMEOUT 60
       TEST_FILTER ${A_EMULATED}
@@ -41,9 +52,9 @@ function(octet_test name)
 endfunction()
 
 # octet_gpu_test(...): an octet_test whose cases need a GPU. Label gpu; without one they are counted as skipped
-# (OCTET_NEEDS_GPU in tests/cuda/gpu.h). `ctest -L gpu` runs them on the GPU machine.
+# (OCTET_NEEDS_GPU in tests/cuda/gpu.h). One entry a program: tools/lab/gpu/tests.py runs and times them on GPU machines.
 function(octet_gpu_test name)
-  octet_test(${name} ${ARGN} LABELS gpu)
+  octet_test(${name} ${ARGN} LABELS gpu SHARDS 1)
 endfunction()
 
 # The CUDA runtime of all device code: the shared one that LibTorch uses, or, in a runner without LibTorch, a static one.

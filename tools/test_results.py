@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""After ctest: how many tests were skipped, and why; then what each failed one printed, last, where a log's reader looks first.
+"""After ctest: how many cases ran, how many were skipped, and why; then what each failed one printed, last, where a log's reader looks first.
 Usage: test_results.py JUNIT_FILE (of ctest --output-junit)"""
 import collections
 import re
@@ -12,14 +12,17 @@ LINES_OF_A_FAILURE = 40
 tests = list(xml.etree.ElementTree.parse(sys.argv[1]).getroot().iter("testcase"))
 reasons = collections.Counter()
 failed = []
+cases = 0
 for test in tests:
     output = test.findtext("system-out") or ""
-    if test.find("skipped") is not None:
-        told = re.search(r": Skipped\n(.+)", output)
-        reasons[told.group(1) if told else "no reason given"] += 1
-    elif test.get("status") == "fail":
+    cases += int((re.search(r"^\[=+\] (\d+) tests? from .* ran\.", output, re.M) or [1, 1])[1])
+    told = re.findall(r": Skipped\n(.+)", output)
+    if test.find("skipped") is not None and not told:
+        told = ["no reason given"]
+    reasons.update(told)
+    if test.get("status") == "fail":
         failed.append((test.get("name"), float(test.get("time")), output))
-print(f"{len(tests)} tests, {len(failed)} failed, {sum(reasons.values())} skipped" + (":" if reasons else ""))
+print(f"{cases} test cases, {len(failed)} of {len(tests)} entries failed, {sum(reasons.values())} skipped" + (":" if reasons else ""))
 for reason, count in reasons.most_common():
     print(f"{count:>5}  {reason}")
 for name, seconds, output in failed:

@@ -108,11 +108,12 @@ inline constexpr int32_t kExponentialOne = 1 << 15;
 inline constexpr float kMaxMultiplier = 1e28f;
 
 /// Checks everything that an engine relies on: order, number of inputs, shapes, sizes of all vectors, weight codes
-/// within
-/// [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, nodes that pass codes on with the
-/// qparams of their input (and no clamp, except a max_pool), tables within the clamp, exponentials within
+/// within [-127, 127], finite multipliers, scales > 0, zero points and clamps within ranges, nodes that pass codes on
+/// with the qparams of their input (and no clamp, except a max_pool), tables within the clamp, exponentials within
 /// 0..kExponentialOne, accumulators that cannot leave int32 (sum |w| * max |xq - zx| < 2^31), outputs other than the
-/// input. Throws Error(data) naming the node.
+/// input.
+///
+/// Throws Error(data) naming the node.
 void validate(const Int8Graph& graph);
 
 /// Returns "u8", "s4": signed or unsigned, and the bits that the range of codes needs.

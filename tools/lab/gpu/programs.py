@@ -31,7 +31,7 @@ def gpu_tests(build=BUILD):
     names = []
     for test in json.loads(listing)["tests"]:
         if "command" not in test:  # how ctest shows a program that was not built
-            sys.exit(f"{test['name'].removesuffix('_NOT_BUILT')} is not built; build all targets first (tools/setup.sh --tests)")
+            sys.exit(f"{test['name'].removesuffix('.0')} is not built; build all targets first (tools/setup.sh --tests)")
         name = pathlib.Path(test["command"][0]).name
         if name not in names:
             names.append(name)
