@@ -116,11 +116,6 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
-  if (const Labels labels = run.data.task().labels; run.ranks && labels != Labels::image)
-    throw usage_error(
-        fmt::format("data.labels: {0} trains in one process: the share of labelled {0} may differ between the "
-                    "processes' pictures; leave --gpus out",
-                    name_in(kLabels, labels)));
   const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
   if (run.ranks && observes) {
     if (run.device.is_cuda())
