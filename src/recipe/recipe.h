@@ -87,10 +87,11 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
-  double scale = 0, translate = 0;                            ///< with another fit than crop
+  double scale = 0, translate = 0, degrees = 0, shear = 0;    ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
-  double mosaic = 0;                                          ///< likewise, the share of mosaics
-  int mosaic_off = 15;                                        ///< the last epochs of a phase, without mosaics
+  double mosaic = 0, mixup = 0;                               ///< likewise, the shares of images of several
+  double multi_scale = 0;                                     ///< likewise, by how much sizes of batches differ
+  int mosaic_off = 15;                                        ///< the last epochs of a phase, without such images
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   int width() const { return image_width > 0 ? image_width : image_size; }  ///< of the network's input
   bool operator==(const DataRecipe&) const = default;

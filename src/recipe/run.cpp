@@ -120,8 +120,12 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.cutout = recipe.cutout;
   transform.scale = recipe.scale;
   transform.translate = recipe.translate;
+  transform.degrees = recipe.degrees;
+  transform.shear = recipe.shear;
   transform.hsv = recipe.hsv;
   transform.mosaic = recipe.mosaic;
+  transform.mixup = recipe.mixup;
+  transform.multi_scale = recipe.multi_scale;
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }

@@ -276,7 +276,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
           }
         }
     }
-    Loader(dataset, all, t, {.batch_size = 12, .train = true, .mosaic = false, .seed = 3, .epoch = epoch, .workers = 0})
+    Loader(dataset, all, t, {.batch_size = 12, .train = true, .join = false, .seed = 3, .epoch = epoch, .workers = 0})
         .next(plain);
     for (int i = 0; i < 12; ++i) EXPECT_EQ(plain.labels[static_cast<size_t>(i * 4 + 1) * kBoxValues], kNoLabel);
   }
