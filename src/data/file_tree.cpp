@@ -18,6 +18,19 @@ std::string plain(const std::string& name) {
   return path == "." ? "" : path;
 }
 
+/// Returns "a/b/" if all files that are not hidden lie in that folder of `top`, "a/"; "" if there is no such folder.
+std::string only_folder(const std::map<std::string, StoredFile>& files, const std::string& top) {
+  std::string only;
+  for (const auto& [name, file] : files) {
+    if (is_hidden(name)) continue;
+    const size_t slash = name.find('/', top.size());
+    const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);
+    if (folder.empty() || (!only.empty() && folder != only)) return "";
+    only = folder;
+  }
+  return only;
+}
+
 }  // namespace
 
 FileTree::FileTree(const std::string& root) : root_(root) {
@@ -27,18 +40,12 @@ FileTree::FileTree(const std::string& root) : root_(root) {
   archive_ = std::make_shared<const TarFile>(root);
   for (const TarMember& member : archive_->members()) {
     const std::string name = plain(member.name);
-    files_.emplace(name, StoredFile{(fs::path(root) / name).string(), archive_, member.offset, member.size});
+    // Of two members of one name the later one is the file, as tar extracts them.
+    files_.insert_or_assign(name, StoredFile{(fs::path(root) / name).string(), archive_, member.offset, member.size});
     for (fs::path folder = fs::path(name).parent_path(); !folder.empty(); folder = folder.parent_path())
       if (!folders_.insert(folder.string()).second) break;
   }
-  for (std::string top;;) {
-    const std::string& first = files_.empty() ? top : files_.begin()->first;
-    const size_t slash = first.find('/', top.size());
-    if (slash == std::string::npos) break;
-    const std::string inner = first.substr(0, slash + 1);
-    if (!files_.rbegin()->first.starts_with(inner)) break;  // names are sorted
-    tops_.push_back(top = inner);
-  }
+  for (std::string top = only_folder(files_, ""); !top.empty(); top = only_folder(files_, top)) tops_.push_back(top);
 }
 
 /// Returns the whole name of a file or folder of the archive; the name as it is if there is none.
@@ -51,11 +58,11 @@ std::string FileTree::in_archive(const std::string& name) const {
 }
 
 bool FileTree::is_file(const std::string& name) const {
-  return archive_ ? files_.contains(in_archive(name)) : fs::is_regular_file(fs::path(root_) / name);
+  return archive_ ? files_.contains(in_archive(name)) : fs::is_regular_file(describe(name));
 }
 
 bool FileTree::is_folder(const std::string& name) const {
-  if (!archive_) return fs::is_directory(fs::path(root_) / name);
+  if (!archive_) return fs::is_directory(describe(name));
   const std::string whole = in_archive(name);
   return whole.empty() || folders_.contains(whole);
 }

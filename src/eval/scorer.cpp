@@ -49,7 +49,7 @@ class ClassScorer : public Scorer {
 
   void take_all(const Sharing& sharing, int batch_size) override {
     if (task_.pixels()) return take_all_pictures(sharing, batch_size);
-    const std::vector<Answer> all = Sharing::in_order(sharing.all(answers_), batch_size);
+    const std::vector<Answer> all = Sharing::in_order(sharing.all(answers_), static_cast<size_t>(batch_size));
     metrics_ = Metrics(task_.classes());
     predictions_.clear();
     right_.clear();
@@ -114,7 +114,7 @@ class ClassScorer : public Scorer {
 
   void take_all_pictures(const Sharing& sharing, int batch_size) {
     const auto in_order = [&](const auto& mine, size_t of_image) {
-      return Sharing::in_order(sharing.all(mine), batch_size * static_cast<int>(of_image));
+      return Sharing::in_order(sharing.all(mine), static_cast<size_t>(batch_size) * of_image);
     };
     const auto confusions = sharing.all(metrics_.confusion());
     const auto answers = in_order(pixel_answers(), task_.answers());

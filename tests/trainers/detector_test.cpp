@@ -278,6 +278,11 @@ TEST(Detector, LearnsFromBatchesOfSeveralSizes) {
                                     {"data.multi_scale=0.5"});
   const std::string refusal = message_of(ExitCode::usage, [&] { require_trainable(open_run(fixed, {})); });
   EXPECT_EQ(refusal.find("data.multi_scale: the network does not take images of 32x32: "), 0u) << refusal;
+  const Recipe one = parse_recipe(detector_recipe(folder.path(), detector_network(2), training), "drawn.yaml",
+                                  {"data.multi_scale=0.1"});
+  EXPECT_EQ(message_of(ExitCode::usage, [&] { require_trainable(open_run(one, {})); })
+                .find("data.multi_scale: 0.1 leaves one size, 64x64: "),
+            0u);
 }
 
 /// Two ranks, of which one may have most of the boxes of a batch, train, choose and measure as one process does.

@@ -2,12 +2,15 @@
 // calibrate.channel_scales: whether functions such as SiLU get a scale for each channel, judged as calibrate.method
 // auto judges ranges.
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/train/model/numerics.h"
@@ -41,7 +44,8 @@ std::vector<at::Tensor> some_images(const Run& run) {
 
 }  // namespace
 
-CalibratedRanges calibrate_by_channels(QuantizedModel& model, const Run& run) {
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
+  if (!run.recipe.calibrate.channel_scales) return calibrate(model, run);
   constexpr double kLittle = 0.01;  // lost: not worth tables for each channel
   const at::NoGradGuard no_grad;
   const FullPrecision full;
@@ -68,16 +72,29 @@ CalibratedRanges calibrate_by_channels(QuantizedModel& model, const Run& run) {
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));
+  say(fmt::format("{}: calibrating with them", kKey));
   QuantizedModel scaled = make_quantized(run, chosen->weights);
-  CalibratedRanges its = calibrate(scaled, run);
+  CalibratedRanges its;
+  try {
+    its = calibrate(scaled, run);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::promise) throw;
+    return unchanged(fmt::format("with them {}", error.what()));  // the network without them is calibrated
+  }
   const double after = held.lost(scaled);
-  if (after > ChannelScales::kPays * before)
+  if (!(after <= ChannelScales::kPays * before))
     return unchanged(fmt::format("{} of the outputs would be lost, {} without", percent(after), percent(before)));
-  say(fmt::format("{}: {}: {} of the outputs lost, {} without", kKey,
-                  counted(static_cast<long>(chosen->lookups.size()), "function"), percent(after), percent(before)));
-  model = std::move(scaled);
   its.lost = after;
+  const std::string taken =
+      fmt::format("{}: {}: {} of the outputs lost, {} without", kKey,
+                  counted(static_cast<long>(chosen->lookups.size()), "function"), percent(after), percent(before));
+  say(taken);
+  its.chosen += (its.chosen.empty() ? "" : "; ") + taken;
+  model = std::move(scaled);
   return its;
+} catch (const c10::OutOfMemoryError&) {
+  throw promise_error(fmt::format("{}: the GPU is out of memory with calibrate.batch_size {}; take a smaller one", kKey,
+                                  run.recipe.calibrate.batch_size));
 }
 
 }  // namespace octet

@@ -89,9 +89,9 @@ struct CalibratedRanges {
 /// are those that lose least on validation images, without labels.
 CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
 
-/// calibrate() with calibrate.channel_scales: functions such as SiLU get a scale for each channel where the network
-/// then loses less on validation images; `model` becomes another one then, with weights of its own.
-CalibratedRanges calibrate_by_channels(QuantizedModel& model, const Run& run);
+/// calibrate(), and with recipe.calibrate.channel_scales: functions such as SiLU get a scale for each channel where the
+/// network then loses less on validation images; `model` becomes another one then, with weights of its own.
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);

@@ -89,7 +89,13 @@ void require_stages(const Run& run) {
 void require_sizes(const Run& run) {
   const Transform& t = run.data.train_transform;
   if (t.multi_scale == 0) return;
-  for (const PictureSize& size : input_sizes(t)) {
+  const std::vector<PictureSize> sizes = input_sizes(t);
+  if (sizes.size() == 1)
+    throw usage_error(
+        fmt::format("data.multi_scale: {:g} leaves one size, {}x{}: sizes are multiples of up to 32 pixels; take more, "
+                    "or leave it out",
+                    t.multi_scale, t.height, t.width));
+  for (const PictureSize& size : sizes) {
     Graph graph = run.graph;
     graph.nodes.front().shape.h = size.height;
     graph.nodes.front().shape.w = size.width;
