@@ -35,11 +35,12 @@ function(octet_test name)
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
   set(passive OMP_WAIT_POLICY=passive)
   if(A_SHARDS)
+    # TORCH_FR_BUFFER_SIZE: ranks that are threads of one process (tests/trainers/ranks.h).
     math(EXPR last "${A_SHARDS} - 1")
     foreach(shard RANGE ${last})
       add_test(NAME ${name}.${shard} COMMAND ${name})
       set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT 900 COST 100 ${labels}
-        ENVIRONMENT "${passive};GTEST_BRIEF=1;GTEST_TOTAL_SHARDS=${A_SHARDS};GTEST_SHARD_INDEX=${shard}")
+        ENVIRONMENT "${passive};TORCH_FR_BUFFER_SIZE=0;GTEST_BRIEF=1;GTEST_TOTAL_SHARDS=${A_SHARDS};GTEST_SHARD_INDEX=${shard}")
     endforeach()
   else()
     gtest_discover_tests(${name} PROPERTIES TIMEOUT 300 ${labels} ENVIRONMENT ${passive} DISCOVERY_TIMEOUT 60)

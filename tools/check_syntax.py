@@ -7,8 +7,8 @@ usage: tools/check_syntax.py [BUILD [COMPILER [PATTERN]]]     default: build cla
 Takes the commands of BUILD/compile_commands.json with COMPILER in the place of the compiler there and -fsyntax-only in the place of an
 object file, one a core, through ccache where it is installed. Sources that the build compiles together (OCTET_UNITY) are checked one by
 one: each has the headers that it uses. PATTERN, a regular expression, keeps the sources whose path it matches.
-Large headers of libraries are compiled once for all sources that include them, by themselves or by other headers; no source is given one
-that it does not include, but it sees them before its own.
+Large headers of libraries are compiled once for all sources that may include them, by themselves or by other headers, and stand before
+all else: that a header of octet lacks one of these goes unnoticed where its sources have it.
 Device code (.cu) and generated sources (.cc) are left out. Exits 1 naming each source that does not compile, with what COMPILER says.
 """
 import collections
@@ -103,7 +103,7 @@ def precompile(entry, names, compiler, header):
     header.write_text("".join(f"#include <{name}>\n" for name in LARGE if name in names), encoding="utf-8")
     # Clang takes GCC's suffix, too; told so, it makes what the headers' templates make once for all.
     for_all = ["-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if "clang" in compiler else []
-    words = [compiler, *options(entry), *WARNINGS, *for_all, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+    words = [compiler, *(option for option in options(entry) if not re.match("-DOCTET|.*_EXPORTS$", option)), *WARNINGS, *for_all, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
     compiles, said = run(words, entry["directory"])
     if not compiles:
         raise RuntimeError(f"{', '.join(names)} as {entry['file']} includes them: {said}")

@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 tools/setup.sh --tests
 results=$PWD/build/tests.xml
 verdict=0
-ctest --test-dir build --output-on-failure -j "$(nproc)" --output-junit "$results" "$@" || verdict=$?
+ctest --test-dir build --output-on-failure -j "$(nproc)" --output-junit "$results" --test-output-size-passed 10000000 "$@" || verdict=$?
 python3 tools/test_results.py "$results"
 exit $verdict

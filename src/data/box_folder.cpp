@@ -16,55 +16,50 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the first of `paths` that exists, or "".
-std::string first_there(const std::vector<fs::path>& paths) {
-  const auto found = std::find_if(paths.begin(), paths.end(), [](const fs::path& path) { return fs::exists(path); });
-  return found == paths.end() ? "" : found->string();
-}
-
-std::string annotations_of(const DatasetSpec& spec) {
-  const fs::path root = spec.path;
-  const std::string& split = spec.split;
-  const std::vector<fs::path> places = {root / (split + ".json"), root / "annotations" / (split + ".json"),
-                                        root / "annotations" / ("instances_" + split + ".json"),
-                                        root / split / "_annotations.coco.json"};
-  std::string file = first_there(places);
-  if (!file.empty()) return file;
+std::string annotations_of(const FileTree& tree, const std::string& split) {
+  const std::vector<std::string> places = {split + ".json", "annotations/" + split + ".json",
+                                           "annotations/instances_" + split + ".json",
+                                           split + "/_annotations.coco.json"};
   std::vector<std::string> names;
-  for (const fs::path& place : places) names.push_back(place.string());
+  for (const std::string& place : places) {
+    if (tree.is_file(place)) return place;
+    names.push_back(tree.describe(place));
+  }
   throw data_error(
       fmt::format("no annotations in COCO's JSON: none of {} exists; see data.path, data.train, "
                   "data.validation, data.test",
                   fmt::join(names, ", ")));
 }
 
-std::string images_of(const DatasetSpec& spec) {
-  const fs::path root = spec.path;
-  return first_there({root / "images" / spec.split, root / spec.split, root / "images", root});
+std::string images_of(const FileTree& tree, const std::string& split) {
+  for (const std::string& folder : {"images/" + split, split, std::string("images")})
+    if (tree.is_folder(folder)) return folder;
+  return "";
 }
 
 /// Returns the files of the images. Throws if some are missing.
-std::vector<std::string> image_files(const BoxAnnotations& annotations, const std::string& folder,
-                                     const std::string& file) {
-  std::vector<std::string> files;
+std::vector<StoredFile> image_files(const BoxAnnotations& annotations, const FileTree& tree, const std::string& folder,
+                                    const std::string& file) {
+  std::vector<StoredFile> files;
   std::string first;
   long missing = 0;
   for (const BoxAnnotations::Picture& image : annotations.images) {
-    files.push_back((fs::path(folder) / image.file).string());
-    if (fs::is_regular_file(files.back()) && !files.back().ends_with(".tar")) continue;
-    if (missing++ == 0) first = files.back();
+    const std::string name = (fs::path(folder) / image.file).string();
+    files.push_back(tree.file(name));
+    if (tree.is_file(name)) continue;
+    if (missing++ == 0) first = files.back().name;
   }
   if (missing > 0)
     throw data_error(fmt::format("{}: {} of its {} images are not in {}, the first: {}", file, missing, files.size(),
-                                 folder, first));
+                                 tree.describe(folder), first));
   if (files.empty()) throw data_error(file + ": lists no image");
   return files;
 }
 
 }  // namespace
 
-std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
-  const fs::path root = spec.path, named = (root / spec.split).lexically_normal();
+std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const DatasetSpec& spec) {
+  const fs::path named = fs::path(spec.split).lexically_normal();
   std::vector<fs::path> parts(named.begin(), named.end());
   const auto last = std::find(parts.rbegin(), parts.rend(), "images");
   if (last != parts.rend()) *last = "labels";
@@ -72,12 +67,12 @@ std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
   for (const fs::path& part : parts) labels /= part;
   std::vector<std::string> tried;
   for (const auto& [images, beside] :
-       std::vector<std::pair<fs::path, fs::path>>{{root / "images" / spec.split, root / "labels" / spec.split},
+       std::vector<std::pair<fs::path, fs::path>>{{fs::path("images") / spec.split, fs::path("labels") / spec.split},
                                                   {named / "images", named / "labels"},
                                                   {named, labels}}) {
     if (images == beside) continue;
-    if (fs::is_directory(images) && fs::is_directory(beside)) return {images.string(), beside.string()};
-    tried.push_back(fmt::format("{} with {}", images.string(), beside.string()));
+    if (tree.is_folder(images.string()) && tree.is_folder(beside.string())) return {images.string(), beside.string()};
+    tried.push_back(fmt::format("{} with {}", tree.describe(images.string()), tree.describe(beside.string())));
   }
   throw data_error(
       fmt::format("{}: no folder of images beside one of labels for '{}'; looked for {}; see data.path, data.train, "
@@ -88,9 +83,11 @@ std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec) {
 BoxFolder::BoxFolder(const DatasetSpec& spec) { spec.format == "yolo" ? open_yolo(spec) : open_coco(spec); }
 
 void BoxFolder::open_coco(const DatasetSpec& spec) {
-  const std::string file = annotations_of(spec);
-  BoxAnnotations annotations = read_coco(file);
-  images_.emplace(image_files(annotations, images_of(spec), file), spec.channels, spec.orientation);
+  const FileTree tree(spec.path);
+  const StoredFile stored = tree.file(annotations_of(tree, spec.split));
+  const std::string& file = stored.name;
+  BoxAnnotations annotations = parse_coco(stored.read(), file);
+  images_.emplace(image_files(annotations, tree, images_of(tree, spec.split), file), spec.channels, spec.orientation);
   take_classes(spec, annotations, file);
   take(std::move(annotations), file);
 }
@@ -101,10 +98,15 @@ void BoxFolder::open_yolo(const DatasetSpec& spec) {
     throw data_error(spec.path +
                      ": nothing says what the classes of YOLO's labels are: name them in data.class_names, "
                      "a file in data.classes, or data.path's data.yaml");
-  const auto [images, labels] = yolo_folders(spec);
-  images_.emplace(std::vector{images}, spec.channels, spec.orientation);
-  take(read_yolo(*images_, images, labels, class_names_), labels);
-  for (const std::string& note : images_->notes()) notes_.push_back(note);
+  const FileTree tree(spec.path);
+  const auto [images, labels] = yolo_folders(tree, spec);
+  LeftOut left_out;
+  const std::string name = tree.describe(images);
+  std::vector<StoredFile> files = tree.images(images, left_out);
+  if (files.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
+  images_.emplace(std::move(files), spec.channels, spec.orientation);
+  take(read_yolo(*images_, tree, images, labels, class_names_), tree.describe(labels));
+  for (const std::string& note : left_out.notes(name)) notes_.push_back(note);
 }
 
 void BoxFolder::take(BoxAnnotations annotations, const std::string& file) {

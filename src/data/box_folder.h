@@ -9,18 +9,19 @@
 
 #include "src/data/coco.h"
 #include "src/data/dataset.h"
+#include "src/data/file_tree.h"
 #include "src/data/image_files.h"
 
 namespace octet {
 
-/// Returns the folders of the images and of the labels of a split of format yolo, as BoxFolder finds them. Throws
-/// Error(data) if there are none.
-std::pair<std::string, std::string> yolo_folders(const DatasetSpec& spec);
+/// Returns the folders of the images and of the labels of a split of format yolo, as BoxFolder finds them in the tree
+/// at spec.path. Throws Error(data) if there are none.
+std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const DatasetSpec& spec);
 
 class BoxFolder : public Dataset {
  public:
-  /// Reads the annotations of a split, the first of these files that exists: PATH/SPLIT.json,
-  /// PATH/annotations/SPLIT.json, PATH/annotations/instances_SPLIT.json (COCO's own layout),
+  /// PATH is a folder or a .tar. Reads the annotations of a split, the first of these files that exists:
+  /// PATH/SPLIT.json, PATH/annotations/SPLIT.json, PATH/annotations/instances_SPLIT.json (COCO's own layout),
   /// PATH/SPLIT/_annotations.coco.json (Roboflow's). Its images are in the first of these folders that exists:
   /// PATH/images/SPLIT, PATH/SPLIT, PATH/images, PATH. With format yolo images and labels are in PATH/images/SPLIT and
   /// PATH/labels/SPLIT, in PATH/SPLIT/images and PATH/SPLIT/labels, or SPLIT is the folder of the images, absolute or

@@ -101,8 +101,10 @@ void UnusualBoxes::tell(std::vector<std::string>& notes) const {
   tell(flat_, "without area, which nothing can match");
 }
 
-BoxAnnotations read_coco(const std::string& path) {
-  const json document = parse_json(read_file(path), path);
+BoxAnnotations read_coco(const std::string& path) { return parse_coco(read_file(path), path); }
+
+BoxAnnotations parse_coco(const std::string& text, const std::string& path) {
+  const json document = parse_json(text, path);
   BoxAnnotations result;
   for_entries(document, "categories", path, [&](const Entry& entry) {
     result.categories.push_back({entry.id("id"), entry.text("name")});

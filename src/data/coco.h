@@ -9,6 +9,7 @@
 
 #include "src/data/boxes.h"
 #include "src/data/dataset.h"
+#include "src/data/file_tree.h"
 
 namespace octet {
 
@@ -46,13 +47,15 @@ class UnusualBoxes {
 /// entry for JSON that is none or lacks a key, equal ids, boxes that are not four numbers or of negative size, and
 /// annotations of an image or category that the file does not list.
 BoxAnnotations read_coco(const std::string& path);
+BoxAnnotations parse_coco(const std::string& text, const std::string& name);  ///< of a file with that name
 
-/// Reads YOLO's labels of images that lie below `images_folder`: of NAME.jpg those of NAME.txt below `labels_folder`. A
+/// Reads YOLO's labels of images that lie below images_folder of the tree: of NAME.jpg those of NAME.txt below
+/// labels_folder. A
 /// line is a box, its class and its centre, width and height as shares of the image's, or a polygon, its class and
 /// points x y, of which the box around it is taken. An image without a file, or with an empty one, has no boxes. Throws
 /// Error(data) naming file and line for a line that is neither, numbers that are none, and classes that class_names has
 /// not.
-BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder, const std::string& labels_folder,
-                         const std::vector<std::string>& class_names);
+BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std::string& images_folder,
+                         const std::string& labels_folder, const std::vector<std::string>& class_names);
 
 }  // namespace octet

@@ -74,7 +74,7 @@ class Dataset {
 /// One split of a data set, as the keys of a recipe's data section say where it is.
 struct DatasetSpec {
   std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, yolo, synthetic
-  std::string path;     ///< folder; for image_folder also a .tar
+  std::string path;     ///< folder; for image_folder, coco and yolo also a .tar
   std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself; coco: any name
   std::string classes;  ///< image_folder, coco: a file with one class on each line, in label order; "": sorted folders,
                         ///< the categories by id

@@ -13,6 +13,7 @@
 #include <limits>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -122,34 +123,38 @@ ImageList::ImageList(const std::vector<std::string>& paths, int channels, Orient
   if (files_.empty()) throw data_error("no pictures: name a folder, a .tar or files");
 }
 
+ImageList::ImageList(std::vector<StoredFile> files, int channels, Orientation orientation,
+                     std::vector<std::string> notes)
+    : channels_(channels), orientation_(orientation), files_(std::move(files)), notes_(std::move(notes)) {}
+
 ImageList::~ImageList() = default;
 
 void ImageList::add(const std::string& path) {
   const size_t before = files_.size();
   LeftOut left_out;
   if (fs::is_directory(path)) {
-    add_folder(path, left_out);
+    add_images_below(path, files_, left_out);
   } else if (ending_of(path) == ".tar") {
     add_archive(path, left_out);
   } else {
     refuse_compressed(path);
-    files_.push_back({.name = path});  // whatever its name ends in: reading it tells
+    files_.push_back({path, nullptr, 0, 0});  // whatever its name ends in: reading it tells
     return;
   }
   if (files_.size() == before)
     throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", path, left_out.text()));
   std::sort(files_.begin() + static_cast<std::ptrdiff_t>(before), files_.end(),
-            [](const File& a, const File& b) { return a.name < b.name; });
+            [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
   for (std::string& note : left_out.notes(path)) notes_.push_back(std::move(note));
 }
 
-void ImageList::add_folder(const std::string& path, LeftOut& left_out) {
+void add_images_below(const std::string& path, std::vector<StoredFile>& images, LeftOut& left_out) {
   for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator(); ++entry) {
     const std::string name = entry->path().string();
     if (is_hidden(name)) {
       if (entry->is_directory()) entry.disable_recursion_pending();
     } else if (entry->is_regular_file() && is_picture(name)) {
-      files_.push_back({.name = name});
+      images.push_back({name, nullptr, 0, 0});
     } else if (!entry->is_directory()) {
       left_out.add(ending_of(name), fs::relative(entry->path(), path).string());
     }
@@ -157,29 +162,28 @@ void ImageList::add_folder(const std::string& path, LeftOut& left_out) {
 }
 
 void ImageList::add_archive(const std::string& path, LeftOut& left_out) {
-  archives_.push_back(std::make_unique<TarFile>(path));
-  for (const TarMember& member : archives_.back()->members()) {
+  const auto archive = std::make_shared<const TarFile>(path);
+  for (const TarMember& member : archive->members()) {
     if (is_hidden(member.name)) continue;
     if (is_picture(member.name)) {
-      files_.push_back({(fs::path(path) / member.name).string(), archives_.back().get(), member.offset, member.size});
+      files_.push_back({(fs::path(path) / member.name).string(), archive, member.offset, member.size});
     } else {
       left_out.add(ending_of(member.name), member.name);
     }
   }
 }
 
-std::string ImageList::contents(size_t index, uint64_t most) const {
-  const File& file = files_.at(index);
-  return file.archive ? file.archive->read(file.offset, std::min(file.size, most)) : file_start(file.name, most);
+std::string StoredFile::read(uint64_t most) const {
+  return archive ? archive->read(offset, std::min(size, most)) : file_start(name, most);
 }
 
 Image ImageList::read(size_t index) const {
-  const std::string data = contents(index, kWhole);
+  const std::string data = files_.at(index).read();
   return decode_image(bytes_of(data), data.size(), channels_, describe(index), orientation_);
 }
 
 std::optional<PictureHeader> ImageList::header(size_t index) const {
-  return header_of([&](uint64_t most) { return contents(index, most); }, describe(index));
+  return header_of([&](uint64_t most) { return files_.at(index).read(most); }, describe(index));
 }
 
 }  // namespace octet

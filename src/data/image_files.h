@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,8 +46,22 @@ class LeftOut {
   std::map<std::string, Kind> kinds_;
 };
 
-/// Returns the first `most` bytes of a file. Throws Error(data).
+/// Returns the first `most` bytes of a file on disk. Throws Error(data).
 std::string file_start(const std::string& path, uint64_t most);
+
+/// A file on disk or in an archive.
+struct StoredFile {
+  std::string name;                        ///< for messages; on disk its path
+  std::shared_ptr<const TarFile> archive;  ///< null: on disk
+  uint64_t offset = 0, size = 0;           ///< in the archive
+
+  /// Returns its first `most` bytes. Throws Error(data).
+  std::string read(uint64_t most = std::numeric_limits<uint64_t>::max()) const;
+};
+
+/// Adds the images in a folder on disk and in all folders within it, in any order; counts the other files, but hidden
+/// ones.
+void add_images_below(const std::string& path, std::vector<StoredFile>& images, LeftOut& left_out);
 
 /// Returns an image's header; contents(most) gives the first `most` bytes of its file, `name` stands in messages.
 PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name);
@@ -58,6 +73,8 @@ class ImageList : public Dataset {
   /// such names with *, ? and [] (glob(7)). Files are sorted by name within a path; hidden ones and other kinds of
   /// files are left out, see notes(). Throws Error(data) for a path that does not exist or holds no image.
   ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation);
+  /// The same of files that are known.
+  ImageList(std::vector<StoredFile> files, int channels, Orientation orientation, std::vector<std::string> notes = {});
   ~ImageList() override;
   size_t size() const override { return files_.size(); }
   int channels() const override { return channels_; }
@@ -70,20 +87,12 @@ class ImageList : public Dataset {
   std::vector<std::string> notes() const override { return notes_; }
 
  private:
-  struct File {
-    std::string name;
-    const TarFile* archive = nullptr;  ///< null: on disk
-    uint64_t offset = 0, size = 0;     ///< in the archive
-  };
   void add(const std::string& path);
-  void add_folder(const std::string& path, LeftOut& left_out);
   void add_archive(const std::string& path, LeftOut& left_out);
-  std::string contents(size_t index, uint64_t most) const;
 
   int channels_;
   Orientation orientation_;
-  std::vector<std::unique_ptr<TarFile>> archives_;
-  std::vector<File> files_;
+  std::vector<StoredFile> files_;
   std::vector<std::string> no_classes_, notes_;
 };
 

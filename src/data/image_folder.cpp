@@ -53,10 +53,12 @@ std::string first_few(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::vector<std::string> read_classes(const std::string& path) {
+std::vector<std::string> read_classes(const std::string& path) { return parse_classes(read_file(path), path); }
+
+std::vector<std::string> parse_classes(const std::string& text, const std::string& path) {
   std::vector<std::string> names;
   std::set<std::string> seen;
-  std::istringstream lines(without_byte_order_mark(read_file(path)));
+  std::istringstream lines(without_byte_order_mark(text));
   for (std::string line; std::getline(lines, line);) {
     line.erase(line.find_last_not_of(" \t\r") + 1);
     if (line.empty()) continue;

@@ -42,6 +42,7 @@ class TarFile {
 /// Returns the lines of a file that names classes in their order, without blanks at their end and without a byte order
 /// mark. Throws Error(data), also for a class that is listed twice.
 std::vector<std::string> read_classes(const std::string& path);
+std::vector<std::string> parse_classes(const std::string& text, const std::string& name);  ///< of a file with that name
 
 /// Returns what says which classes there are, for messages: a split is not told whether spec.class_names were in the
 /// recipe or are those of the training images.

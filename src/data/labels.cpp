@@ -19,8 +19,8 @@ class ImageLabels : public LabelWriter {
     write(index, image, out);
   }
   void write(size_t index, const PictureSize&, int64_t* out) const override { *out = dataset_.label(index); }
-  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t*) const override {
-    throw usage_error(dataset_.describe(tiles[0].index) + ": a mosaic of images has no class");
+  void write_joined(const std::vector<Tile>& tiles, int64_t*) const override {
+    throw usage_error(dataset_.describe(tiles[0].index) + ": several images have no class");
   }
 
  private:
@@ -39,15 +39,15 @@ class PixelLabels : public LabelWriter {
     copy(classes, out);
   }
 
-  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const override {
+  void write_joined(const std::vector<Tile>& tiles, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
-    std::array<Image, 4> masks;
-    std::array<Placed, 4> placed;
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      masks[i] = mask_of(tiles[i].index, tiles[i].size);
-      placed[i] = tiles[i].placed;
+    std::vector<Image> masks;
+    std::vector<Placed> placed;
+    for (const Tile& tile : tiles) {
+      masks.push_back(mask_of(tile.index, tile.size));
+      placed.push_back(tile.placed);
     }
-    place_mosaic(masks, transform_, placed, classes.data());
+    place(masks, transform_, placed, classes.data());
     copy(classes, out);
   }
 
@@ -82,7 +82,8 @@ class BoxLabels : public LabelWriter {
       most_ = std::max<int64_t>(
           most_, std::count_if(boxes.begin(), boxes.end(), [](const BoxLabel& box) { return !box.crowd; }));
     }
-    if (transform.mosaic > 0) most_ = std::max(most_, std::min(4 * most_, kMosaicBoxes));
+    const int64_t images = (transform.mosaic > 0 ? 4 : 1) * (transform.mixup > 0 ? 2 : 1);
+    most_ = std::max(most_, std::min(images * most_, kJoinedBoxes));
   }
 
   std::vector<int64_t> shape() const override { return {most_, kBoxValues}; }
@@ -91,7 +92,7 @@ class BoxLabels : public LabelWriter {
     end(append({index, image, draw_placed(image, transform_, random)}, out, out), out);
   }
 
-  void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const override {
+  void write_joined(const std::vector<Tile>& tiles, int64_t* out) const override {
     int64_t* next = out;
     for (const Tile& tile : tiles) next = append(tile, next, out);
     end(next, out);

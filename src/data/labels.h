@@ -2,7 +2,6 @@
 // The labels of a batch as one tensor of integers, whatever has a class: images, pixels or boxes (Labels).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,11 +19,11 @@ inline constexpr int64_t kNoLabel = -100;
 
 /// A box in a batch's labels: its class, or kNoLabel, then left, top, width and height in the network's input.
 inline constexpr int kBoxValues = 5;
-/// The places for boxes of a mosaic, as many as YOLOX has; of more, those of the last images are left out.
-inline constexpr int64_t kMosaicBoxes = 120;
+/// The places for boxes of a joined image, as many as YOLOX has; of more, those of the last images are left out.
+inline constexpr int64_t kJoinedBoxes = 120;
 inline constexpr double kBoxUnits = 1024;  ///< these lengths are in 1024ths of a pixel
 
-/// An image of a mosaic.
+/// An image that a training image is joined of: one of a mosaic, or of two that are mixed.
 struct Tile {
   size_t index = 0;
   PictureSize size;
@@ -36,13 +35,13 @@ class LabelWriter {
  public:
   virtual ~LabelWriter() = default;
   /// Returns the shape of one image's labels: [] of images, [height, width] of pixels, [boxes, kBoxValues] with as many
-  /// boxes as any image of the data set has; of mosaics more, up to kMosaicBoxes.
+  /// boxes as any image of the data set has; of joined images more, up to kJoinedBoxes.
   virtual std::vector<int64_t> shape() const = 0;
   /// Writes the labels of an image of that size. Those of pixels and boxes move as training_pixels() moves pixels with
   /// the same random numbers.
   virtual void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const = 0;
-  /// Writes the labels of a mosaic. Not of images.
-  virtual void write_mosaic(const std::array<Tile, 4>& tiles, int64_t* out) const = 0;
+  /// Writes the labels of a joined image. Not of images; of pixels those of a mosaic alone.
+  virtual void write_joined(const std::vector<Tile>& tiles, int64_t* out) const = 0;
   /// Writes the labels as evaluation_pixels() moves pixels. Boxes are not written: they are scored in their image.
   virtual void write(size_t index, const PictureSize& image, int64_t* out) const = 0;
   size_t count() const;  ///< how many integers an image has

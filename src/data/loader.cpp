@@ -24,6 +24,13 @@ using Clock = std::chrono::steady_clock;
 /// Images that a worker takes at a time: few enough that all workers help with the first batch of large images.
 constexpr size_t kPart = 16;
 
+/// What makes batches of one size.
+struct Maker {
+  Transform transform;
+  std::unique_ptr<LabelWriter> labels;
+  size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
+};
+
 /// A batch being filled, or waiting for next().
 struct Slot {
   Batch batch;
@@ -36,12 +43,15 @@ struct Slot {
 struct Loader::State {
   State(const Dataset& dataset_, std::vector<size_t> indices_, const Transform& transform_,
         const LoaderOptions& options_)
-      : dataset(dataset_),
-        indices(std::move(indices_)),
-        transform(transform_),
-        labels(label_writer(dataset, transform_)),
-        options(options_) {
-    check_transform(transform);
+      : dataset(dataset_), indices(std::move(indices_)), options(options_) {
+    check_transform(transform_);
+    const std::vector<PictureSize> own = {{transform_.height, transform_.width}};
+    for (const PictureSize& size : options.train ? input_sizes(transform_) : own) {
+      Maker& maker = makers.emplace_back(Maker{transform_, nullptr});
+      maker.transform.height = size.height;
+      maker.transform.width = size.width;
+      maker.labels = label_writer(dataset, maker.transform);
+    }
     if (options.batch_size < 1 || options.workers < 0 || options.prefetch < 1 || options.first_batch < 0 ||
         options.share < 0 || options.share >= options.shares) {
       throw usage_error(fmt::format("loader: batch size {}, {} workers, {} batches ahead, first batch {}",
@@ -82,7 +92,12 @@ struct Loader::State {
   }
 
   Epoch epoch() const { return {options.seed, options.epoch}; }
-  size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
+  /// Returns what makes batch number b: of the sizes that there are one, the same in every process.
+  const Maker& maker_of(size_t b) const {
+    if (makers.size() == 1) return makers.front();
+    Random random({options.seed, static_cast<uint64_t>(options.epoch), 3, b});
+    return makers[random.below(static_cast<uint32_t>(makers.size()))];
+  }
 
   /// Returns where batch number b of this process begins in the epoch.
   size_t place_of(size_t b) const { return (b * options.shares + options.share) * options.batch_size; }
@@ -94,8 +109,11 @@ struct Loader::State {
     slot.batch.size = 0;
     const size_t start = place_of(b);
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
-    slot.batch.images.resize(size * picture_bytes());
-    slot.batch.labels.resize(size * labels->count());
+    const Maker& maker = maker_of(b);
+    slot.batch.input = {maker.transform.height, maker.transform.width};
+    slot.batch.images.resize(size * maker.picture_bytes());
+    slot.batch.labels_shape = maker.labels->shape();
+    slot.batch.labels.resize(size * maker.labels->count());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
     slot.batch.sizes.assign(size, {});
     slot.batch.size = static_cast<int>(size);
@@ -103,26 +121,28 @@ struct Loader::State {
 
   /// Decodes and transforms images [first, end) of batch number b.
   void fill(Batch& batch, size_t b, size_t first, size_t end) const {
+    const Maker& maker = maker_of(b);
+    const Transform& transform = maker.transform;
+    const LabelWriter& labels = *maker.labels;
     for (size_t i = first; i < end; ++i) {
       const size_t index = batch.indices[i];
       try {
         const Image image = dataset.read(index);
         batch.sizes[i] = {image.height, image.width};
-        uint8_t* out = batch.images.data() + i * picture_bytes();
-        int64_t* labels_out = batch.labels.data() + i * labels->count();
+        uint8_t* out = batch.images.data() + i * maker.picture_bytes();
+        int64_t* labels_out = batch.labels.data() + i * labels.count();
         if (options.train) {
           Random random = random_for(epoch(), place_of(b) + i);
-          const bool mosaic = options.mosaic && transform.mosaic > 0 && random.uniform(0, 1) < transform.mosaic;
-          if (mosaic) {
-            fill_mosaic(index, image, random, out, labels_out);
+          if (options.join && transform.joins()) {
+            fill_joined(maker, index, image, random, out, labels_out);
             continue;
           }
           Random drawn = random;
           training_pixels(image, transform, drawn, out);
-          labels->write_training(index, {image.height, image.width}, random, labels_out);
+          labels.write_training(index, {image.height, image.width}, random, labels_out);
         } else {
           evaluation_pixels(image, transform, out);
-          labels->write(index, {image.height, image.width}, labels_out);
+          labels.write(index, {image.height, image.width}, labels_out);
         }
       } catch (const Error& error) {
         const std::string name = dataset.describe(index), what = error.what();
@@ -131,21 +151,47 @@ struct Loader::State {
     }
   }
 
-  /// Makes a mosaic of an image and three others of the epoch.
-  void fill_mosaic(size_t index, const Image& image, Random& random, uint8_t* out, int64_t* labels_out) const {
-    std::array<Tile, 4> tiles;
-    std::array<Image, 4> images;
-    std::array<PictureSize, 4> sizes;
-    for (size_t i = 0; i < tiles.size(); ++i) {
-      tiles[i].index = i == 0 ? index : indices[random.below(indices.size())];
-      images[i] = i == 0 ? image : dataset.read(tiles[i].index);
-      tiles[i].size = sizes[i] = {images[i].height, images[i].width};
+  /// Makes a training image that may be a mosaic, and may be mixed with another such of the epoch.
+  void fill_joined(const Maker& maker, size_t index, const Image& image, Random& random, uint8_t* out,
+                   int64_t* labels_out) const {
+    const Transform& transform = maker.transform;
+    std::vector<Tile> tiles;
+    add_picture(transform, index, image, random, out, tiles);
+    if (transform.mixup > 0 && random.uniform(0, 1) < transform.mixup) {
+      const size_t other = another(random);
+      std::vector<uint8_t> mixed(maker.picture_bytes());
+      add_picture(transform, other, dataset.read(other), random, mixed.data(), tiles);
+      for (size_t i = 0; i < mixed.size(); ++i) out[i] = static_cast<uint8_t>((out[i] + mixed[i] + 1) / 2);
     }
-    const std::array<Placed, 4> placed = draw_mosaic(sizes, transform, random);
-    for (size_t i = 0; i < tiles.size(); ++i) tiles[i].placed = placed[i];
-    place_mosaic(images, transform, placed, out);
-    labels->write_mosaic(tiles, labels_out);
+    maker.labels->write_joined(tiles, labels_out);
   }
+
+  /// Writes an image alone or, in a share of all cases, a mosaic of it and three others of the epoch.
+  void add_picture(const Transform& transform, size_t index, const Image& image, Random& random, uint8_t* out,
+                   std::vector<Tile>& tiles) const {
+    const bool mosaic = transform.mosaic > 0 && random.uniform(0, 1) < transform.mosaic;
+    std::vector<Image> images = {image};
+    std::vector<Placed> placed;
+    tiles.push_back({index, {image.height, image.width}, {}});
+    if (mosaic) {
+      std::array<PictureSize, 4> sizes = {tiles.back().size};
+      for (size_t i = 1; i < sizes.size(); ++i) {
+        const size_t other = another(random);
+        images.push_back(dataset.read(other));
+        sizes[i] = {images[i].height, images[i].width};
+        tiles.push_back({other, sizes[i], {}});
+      }
+      const std::array<Placed, 4> drawn = draw_mosaic(sizes, transform, random);
+      placed.assign(drawn.begin(), drawn.end());
+    } else {
+      placed.push_back(draw_placed(tiles.back().size, transform, random));
+    }
+    for (size_t i = 0; i < placed.size(); ++i) tiles[tiles.size() - placed.size() + i].placed = placed[i];
+    place(images, transform, placed, out);
+    if (transform.order == ChannelOrder::bgr) exchange_red_and_blue(out, transform.height, transform.width);
+  }
+
+  size_t another(Random& random) const { return indices[random.below(static_cast<uint32_t>(indices.size()))]; }
 
   void work() {
     std::unique_lock lock(mutex);
@@ -189,11 +235,10 @@ struct Loader::State {
 
   const Dataset& dataset;
   std::vector<size_t> indices;  ///< in the order of this epoch
-  const Transform transform;
-  const std::unique_ptr<LabelWriter> labels;
   const LoaderOptions options;
-  size_t batches = 0;  ///< in the epoch
-  size_t parts = 0;    ///< of kPart images in a batch
+  std::vector<Maker> makers;  ///< by size
+  size_t batches = 0;         ///< in the epoch
+  size_t parts = 0;           ///< of kPart images in a batch
   double waited = 0;
 
   std::mutex mutex;  ///< guards what follows

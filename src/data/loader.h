@@ -36,16 +36,18 @@ inline Random random_for(const Epoch& epoch, size_t place) {
 struct Batch {
   explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
-  std::pmr::vector<uint8_t> images;  ///< [size, height, width, channels]
-  std::vector<int64_t> labels;       ///< [size, LabelWriter::shape()]
-  std::vector<size_t> indices;       ///< [size], into the data set
-  std::vector<PictureSize> sizes;    ///< [size], of the images as they were read
+  PictureSize input;                  ///< of each image; Transform::multi_scale makes batches of other sizes
+  std::pmr::vector<uint8_t> images;   ///< [size, height, width, channels]
+  std::vector<int64_t> labels;        ///< [size, labels_shape]
+  std::vector<int64_t> labels_shape;  ///< LabelWriter::shape()
+  std::vector<size_t> indices;        ///< [size], into the data set
+  std::vector<PictureSize> sizes;     ///< [size], of the images as they were read
 };
 
 struct LoaderOptions {
   int batch_size = 64;
   bool train = false;  ///< shuffle, augment, drop the last short batch
-  bool mosaic = true;  ///< training: make mosaics, if the transform says so
+  bool join = true;    ///< training: make images of several (mosaic, mixup), if the transform says so
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch

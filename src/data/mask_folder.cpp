@@ -16,6 +16,7 @@
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/data/decoders.h"
+#include "src/data/file_tree.h"
 #include "src/data/image_folder.h"
 
 namespace octet {
@@ -66,28 +67,26 @@ Line parse_line(std::string text) {
 
 /// Folders of images and of masks, and Pascal VOC's list of names or "".
 struct Layout {
-  fs::path images, masks, list = "";
+  std::string images, masks, list = "";
 };
 
 /// Returns the first of the layouts that is there.
-Layout find_layout(const DatasetSpec& spec) {
-  const fs::path root = spec.path;
+Layout find_layout(const FileTree& tree, const DatasetSpec& spec) {
   const std::string& split = spec.split;
-  const std::vector<Layout> layouts = {
-      {root / "images" / split, root / "masks" / split},
-      {root / "images" / split, root / "annotations" / split},
-      {root / split / "images", root / split / "masks"},
-      {root / split, root / (split + "annot")},
-      {root / split, root / (split + "_labels")},
-      {root / split, root / (split + "_masks")},
-      {root / "JPEGImages", root / "SegmentationClass", root / "ImageSets" / "Segmentation" / (split + ".txt")}};
+  const std::vector<Layout> layouts = {{"images/" + split, "masks/" + split},
+                                       {"images/" + split, "annotations/" + split},
+                                       {split + "/images", split + "/masks"},
+                                       {split, split + "annot"},
+                                       {split, split + "_labels"},
+                                       {split, split + "_masks"},
+                                       {"JPEGImages", "SegmentationClass", "ImageSets/Segmentation/" + split + ".txt"}};
   std::vector<std::string> tried;
   for (const Layout& layout : layouts) {
     const auto& [images, masks, list] = layout;
-    const bool listed = list.empty() || fs::is_regular_file(list);
-    if (!split.empty() && listed && fs::is_directory(images) && fs::is_directory(masks)) return layout;
-    tried.push_back(
-        fmt::format("{} with {}{}", images.string(), masks.string(), list.empty() ? "" : " and " + list.string()));
+    const bool listed = list.empty() || tree.is_file(list);
+    if (!split.empty() && listed && tree.is_folder(images) && tree.is_folder(masks)) return layout;
+    tried.push_back(fmt::format("{} with {}{}", tree.describe(images), tree.describe(masks),
+                                list.empty() ? "" : " and " + tree.describe(list)));
   }
   throw data_error(
       fmt::format("{}: no folder of images beside one of masks for '{}'; looked for {}; see data.path, data.train, "
@@ -96,19 +95,24 @@ Layout find_layout(const DatasetSpec& spec) {
 }
 
 /// Returns the images that Pascal VOC's list names.
-std::vector<std::string> listed_images(const fs::path& list, const fs::path& folder) {
-  std::vector<std::string> files;
-  for (const std::string& name : read_classes(list.string())) files.push_back((folder / (name + ".jpg")).string());
+std::vector<StoredFile> listed_images(const FileTree& tree, const std::string& list, const std::string& folder) {
+  std::vector<StoredFile> files;
+  const StoredFile stored = tree.file(list);
+  for (const std::string& name : parse_classes(stored.read(), stored.name)) {
+    const std::string file = (fs::path(folder) / (name + ".jpg")).string();
+    if (!tree.is_file(file)) throw data_error(fmt::format("{}: {} is not there", stored.name, tree.describe(file)));
+    files.push_back(tree.file(file));
+  }
   return files;
 }
 
 /// Returns the mask's file for an image `name` below its folder.
-std::string mask_file(const fs::path& masks, const fs::path& name) {
+std::optional<StoredFile> mask_file(const FileTree& tree, const fs::path& masks, const fs::path& name) {
   for (const char* ending : {".png", "_mask.png", "_L.png"}) {
-    const fs::path file = masks / name.parent_path() / (name.stem().string() + ending);
-    if (fs::is_regular_file(file)) return file.string();
+    const std::string file = (masks / name.parent_path() / (name.stem().string() + ending)).string();
+    if (tree.is_file(file)) return tree.file(file);
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -161,19 +165,25 @@ MaskFolder::MaskFolder(const DatasetSpec& spec)
         "data.ignore_index: means nothing with the colours of {}; leave it out, a line '- R G B' there names the "
         "colour of pixels without class",
         classes_from_));
-  const auto [images, masks, list] = find_layout(spec);
-  images_.emplace(list.empty() ? std::vector{images.string()} : listed_images(list, images), spec.channels,
-                  spec.orientation);
+  const FileTree tree(spec.path);
+  const Layout layout = find_layout(tree, spec);
+  const std::string images = tree.describe(layout.images), masks = tree.describe(layout.masks);
+  LeftOut left_out;
+  std::vector<StoredFile> files =
+      layout.list.empty() ? tree.images(layout.images, left_out) : listed_images(tree, layout.list, layout.images);
+  if (files.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", images, left_out.text()));
+  images_.emplace(std::move(files), spec.channels, spec.orientation, left_out.notes(images));
   std::string first;
   long missing = 0;
   for (size_t i = 0; i < images_->size(); ++i) {
     const fs::path name = fs::path(images_->describe(i)).lexically_relative(images);
-    masks_.push_back(mask_file(masks, name));
-    if (masks_.back().empty() && missing++ == 0) first = (masks / name).replace_extension(".png").string();
+    const std::optional<StoredFile> mask = mask_file(tree, layout.masks, name);
+    masks_.push_back(mask.value_or(StoredFile{}));
+    if (!mask && missing++ == 0) first = (fs::path(masks) / name).replace_extension(".png").string();
   }
   if (missing > 0)
-    throw data_error(fmt::format("{}: {} of its {} images have no mask in {}, the first: {}", images.string(), missing,
-                                 masks_.size(), masks.string(), first));
+    throw data_error(fmt::format("{}: {} of its {} images have no mask in {}, the first: {}", images, missing,
+                                 masks_.size(), masks, first));
 }
 
 int MaskFolder::label(size_t index) const {
@@ -201,8 +211,8 @@ Image MaskFolder::classes_of_colours(const Image& colours, const std::string& na
 }
 
 Image MaskFolder::mask(size_t index) const {
-  const std::string& name = masks_.at(index);
-  const std::string bytes = read_file(name);
+  const std::string& name = masks_.at(index).name;
+  const std::string bytes = masks_.at(index).read();
   if (!classes_.colours.empty()) return classes_of_colours(decode_image(data_of(bytes), bytes.size(), 3, name), name);
   Image mask = decode_numbers(data_of(bytes), bytes.size(), name);
   for (size_t i = 0; i < mask.pixels.size(); ++i) {
@@ -222,8 +232,8 @@ Image MaskFolder::mask(size_t index) const {
 
 std::optional<PictureHeader> MaskFolder::header(size_t index) const {
   const std::optional<PictureHeader> header = images_->header(index);
-  const std::string& name = masks_.at(index);
-  const PictureHeader of_mask = header_of([&](uint64_t most) { return file_start(name, most); }, name);
+  const std::string& name = masks_.at(index).name;
+  const PictureHeader of_mask = header_of([&](uint64_t most) { return masks_.at(index).read(most); }, name);
   const PictureSize size = size_as_read(*header, orientation()), mask{of_mask.height, of_mask.width};
   if (size != mask)
     throw data_error(fmt::format("{}: {}x{} pixels, its mask {} has {}x{}: the mask is of another image",

@@ -26,7 +26,7 @@ MaskClasses read_mask_classes(const std::string& path);
 
 class MaskFolder : public Dataset {
  public:
-  /// Lists the images of a split, in the first of these layouts that is there (images, masks):
+  /// Lists the images of a split of a folder or a .tar, in the first of these layouts that is there (images, masks):
   ///   PATH/images/SPLIT, PATH/masks/SPLIT or PATH/annotations/SPLIT (ADE20K)
   ///   PATH/SPLIT/images, PATH/SPLIT/masks
   ///   PATH/SPLIT, PATH/SPLITannot (CamVid as SegNet has it), PATH/SPLIT_labels or PATH/SPLIT_masks
@@ -55,7 +55,7 @@ class MaskFolder : public Dataset {
   std::string classes_from_;  ///< the file, or the key, for messages
   int ignore_index_;
   std::optional<ImageList> images_;
-  std::vector<std::string> masks_;  ///< files, by image
+  std::vector<StoredFile> masks_;  ///< by image
 };
 
 }  // namespace octet

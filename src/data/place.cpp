@@ -82,6 +82,45 @@ void draw_changes(Placed& placed, const Transform& t, Random& random) {
   placed.value = draw_change(kMostValue, random);
 }
 
+Box box_of(const Rectangle& r) { return {1.0 * r.left, 1.0 * r.top, 1.0 * r.width, 1.0 * r.height}; }
+
+/// Writes a pixel of an image at (x, y) from its corner: the mean of the four whose centres are nearest, weighted by
+/// how near they are; of classes the one that is there.
+void write_pixel(const Image& image, double x, double y, bool classes, uint8_t* out) {
+  const auto at = [&](int row, int column) {
+    const int inside_row = std::clamp(row, 0, image.height - 1), inside_column = std::clamp(column, 0, image.width - 1);
+    return &image.pixels[(static_cast<size_t>(inside_row) * image.width + inside_column) * image.channels];
+  };
+  if (classes) {
+    std::copy_n(at(static_cast<int>(y), static_cast<int>(x)), image.channels, out);
+    return;
+  }
+  const double left = std::floor(x - 0.5), top = std::floor(y - 0.5);
+  const auto right = static_cast<float>(x - 0.5 - left), down = static_cast<float>(y - 0.5 - top);
+  const int row = static_cast<int>(top), column = static_cast<int>(left);
+  const uint8_t *a = at(row, column), *b = at(row, column + 1), *c = at(row + 1, column), *d = at(row + 1, column + 1);
+  const auto between = [](float from, float to, float share) { return from + (to - from) * share; };
+  for (int i = 0; i < image.channels; ++i)
+    out[i] = static_cast<uint8_t>(between(between(a[i], b[i], right), between(c[i], d[i], right), down) + 0.5f);
+}
+
+/// Writes the pixels of the input that show `seen` of an image which lies, before it is turned, at `part`.
+void add_turned(const Image& image, const Transform& t, const Rectangle& seen, const Placed& placed, uint8_t* out) {
+  const Box reached = around(cut_to(turned(box_of(seen), placed.turn), t.width, t.height));
+  const Turn back = placed.turn.inverse();
+  const int end_y = std::min(t.height, static_cast<int>(reached.y + reached.height) + 1);
+  const int end_x = std::min(t.width, static_cast<int>(reached.x + reached.width) + 1);
+  for (int y = static_cast<int>(reached.y); y < end_y; ++y)
+    for (int x = static_cast<int>(reached.x); x < end_x; ++x) {
+      const Point from = back({x + 0.5, y + 0.5});
+      if (from.x < seen.left || from.x >= seen.left + seen.width || from.y < seen.top ||
+          from.y >= seen.top + seen.height)
+        continue;
+      write_pixel(image, from.x - placed.part.left, from.y - placed.part.top, t.classes,
+                  out + (static_cast<size_t>(y) * t.width + x) * t.channels);
+    }
+}
+
 void add_placed(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
   const Rectangle& part = placed.part;
   const Rectangle seen = shared(part, placed.visible);
@@ -90,6 +129,7 @@ void add_placed(const Image& image, const Transform& t, const Placed& placed, ui
   Image resized = resize(view(image), part.height, part.width, t);
   if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
   if (!t.classes) change_colours(resized, placed);
+  if (!placed.turn.none()) return add_turned(resized, t, seen, placed, out);
   for (int y = seen.top; y < seen.top + seen.height; ++y) {
     const size_t from = (static_cast<size_t>(y - part.top) * part.width + (seen.left - part.left)) * t.channels;
     std::memcpy(out + y * row + static_cast<size_t>(seen.left) * t.channels, &resized.pixels[from], bytes);
@@ -140,6 +180,10 @@ Placed draw_placed(const PictureSize& image, const Transform& t, Random& random)
   part.left += (before.width - part.width) / 2;
   part.top += static_cast<int>(std::lround(draw_shift(t, t.height, random)));
   part.left += static_cast<int>(std::lround(draw_shift(t, t.width, random)));
+  if (t.turns()) {
+    placed.turn = draw_turn(t.degrees, t.shear, {part.left + part.width / 2.0, part.top + part.height / 2.0}, random);
+    if (!placed.turn.none()) placed.visible = part;
+  }
   draw_changes(placed, t, random);
   return placed;
 }
@@ -149,6 +193,7 @@ std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, cons
   const double times = draw_scale(t, random);
   const double down = draw_shift(t, t.height, random), right = draw_shift(t, t.width, random);
   Placed drawn;
+  if (t.turns()) drawn.turn = draw_turn(t.degrees, t.shear, {t.width / 2.0, t.height / 2.0}, random);
   draw_changes(drawn, t, random);
   // Returns the place in the input of a rectangle between two points of the ground.
   const auto shown = [&](double y, double x, double end_y, double end_x) {
@@ -167,7 +212,7 @@ std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, cons
     all[i].part = shown(y, x, y + fit.height, x + fit.width);
     const Rectangle quarter = shown(below ? centre_y : 0, beside ? centre_x : 0, below ? 2 * t.height : centre_y,
                                     beside ? 2 * t.width : centre_x);
-    all[i].visible = shared(quarter, whole_input(t));
+    all[i].visible = drawn.turn.none() ? shared(quarter, whole_input(t)) : quarter;
   }
   return all;
 }
@@ -189,8 +234,13 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& t, con
   };
   const double left = across(from), right = across(to), top = along(first), bottom = along(last);
   const Box cut{left, top, right - left, bottom - top};
-  const bool enough = cut.area() >= kLeastShare * (to - from) * (last - first) * scale_x * scale_y;
-  return enough && std::min(cut.width, cut.height) >= 1 ? cut : Box{};
+  const double whole = (to - from) * (last - first) * scale_x * scale_y;
+  const auto if_enough = [](const Box& box, double area, double of) {
+    return area >= kLeastShare * of && std::min(box.width, box.height) >= 1 ? box : Box{};
+  };
+  if (placed.turn.none()) return if_enough(cut, cut.area(), whole);
+  const Polygon shape = cut_to(turned(cut, placed.turn), t.width, t.height);
+  return if_enough(around(shape), area(shape), whole * placed.turn.area());
 }
 
 void change_colours(Image& image, const Placed& placed) {
@@ -211,16 +261,9 @@ void change_colours(Image& image, const Placed& placed) {
   }
 }
 
-void place(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
-  clear_input(t, out);
-  add_placed(image, t, placed, out);
-}
-
-void place_mosaic(const std::array<Image, 4>& images, const Transform& t, const std::array<Placed, 4>& placed,
-                  uint8_t* out) {
+void place(std::span<const Image> images, const Transform& t, std::span<const Placed> placed, uint8_t* out) {
   clear_input(t, out);
   for (size_t i = 0; i < images.size(); ++i) add_placed(images[i], t, placed[i], out);
-  if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
 }  // namespace octet

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "src/data/boxes.h"
 #include "src/data/transform.h"
+#include "src/data/turn.h"
 
 namespace octet {
 
@@ -25,7 +27,8 @@ Rectangle fitted(const PictureSize& image, const Transform& transform);
 /// The random choices for a training image that is placed in the input as a whole (Fit::letterbox and the like).
 struct Placed {
   Rectangle part;     ///< of the input: where the image comes to lie. It may reach outside, which is cut off
-  Rectangle visible;  ///< of the input: what is not cut off, within the input
+  Rectangle visible;  ///< of the input: what is not cut off; within the input unless it is turned
+  Turn turn;          ///< of the input, after all else; what it turns out of the input is cut off
   bool flip = false;  ///< the image is mirrored where it lies
   int hue = 0, saturation = 0, value = 0;  ///< what change_colours() adds
 };
@@ -33,24 +36,20 @@ Placed draw_placed(const PictureSize& image, const Transform& transform, Random&
 
 /// Returns the random choices for a mosaic (Bochkovskiy et al., YOLOv4, arXiv 2004.10934), as YOLOX makes it: four
 /// images, each as large as it fits the input, meet in a point of a ground with twice the input's height and width,
-/// where they are cut off; the input shows the ground's upper left corner, scaled and moved. Flip and colours are one
-/// choice for all.
+/// where they are cut off; the input shows the ground's upper left corner, scaled, moved and turned around the input's
+/// middle. Flip, turn and colours are one choice for all.
 std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, const Transform& transform, Random& random);
 
-/// Returns where a box of an image of that size lies in the input, cut off where the image is; an empty box if less
-/// than a pixel of one side or a tenth of the area is left.
+/// Returns where a box of an image of that size lies in the input, cut off where the image is; of a turned one the box
+/// around what is left. An empty box if less than a pixel of one side or a tenth of the area is left.
 Box placed_box(const Box& box, const PictureSize& image, const Transform& transform, const Placed& placed);
 
 /// Adds to hue (in degrees), saturation and value (0..255) of an RGB image, which stay within what they can be; grey
 /// pixels have a value only.
 void change_colours(Image& image, const Placed& placed);
 
-/// Writes the image, resized to placed.part, to out, [height, width, channels] of the transform; the rest is
-/// kLetterboxGrey, of a mask kUnlabelled.
-void place(const Image& image, const Transform& transform, const Placed& placed, uint8_t* out);
-
-/// Writes the images of a mosaic likewise, with the input's order of channels.
-void place_mosaic(const std::array<Image, 4>& images, const Transform& transform, const std::array<Placed, 4>& placed,
-                  uint8_t* out);
+/// Writes the images, each resized to its part and turned, to out, [height, width, channels] of the transform; the rest
+/// is kLetterboxGrey, of a mask kUnlabelled. Channels stay as the images have them.
+void place(std::span<const Image> images, const Transform& transform, std::span<const Placed> placed, uint8_t* out);
 
 }  // namespace octet

@@ -106,6 +106,21 @@ bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tens
 
 }  // namespace
 
+std::vector<PictureSize> input_sizes(const Transform& t) {
+  if (t.multi_scale == 0) return {{t.height, t.width}};
+  int step = 32;
+  while (t.height % step != 0 || t.width % step != 0) step /= 2;
+  const auto steps = [&](double times) { return times * t.height / step; };
+  const int first = std::max(1, static_cast<int>(std::ceil(steps(1 - t.multi_scale) - 1e-9)));
+  const int last = static_cast<int>(std::floor(steps(1 + t.multi_scale) + 1e-9));
+  std::vector<PictureSize> sizes;
+  for (int i = first; i <= last; ++i) {
+    const long across = std::lround(static_cast<double>(t.width) * i / t.height);
+    sizes.push_back({i * step, static_cast<int>(std::max(1L, across)) * step});
+  }
+  return sizes;
+}
+
 void check_transform(const Transform& t) {
   if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch pictures of {}x{}", t.height, t.width));
   if (t.fit != Fit::tensor && t.channels != 1 && t.channels != 3)
@@ -148,7 +163,8 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
     centre_crop(t.resize > 0 ? resize_shorter(image, t) : image, t, out);
   } else {
-    place(image, t, {.part = fitted(size_of(image), t), .visible = {0, 0, t.height, t.width}}, out);
+    const Placed fit{.part = fitted(size_of(image), t), .visible = {0, 0, t.height, t.width}};
+    place({&image, 1}, t, {&fit, 1}, out);
   }
   if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
@@ -185,7 +201,8 @@ Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, R
 void training_pixels(const Image& image, const Transform& t, Random& random, uint8_t* out) {
   check_channels(image, t);
   if (!crops(t)) {
-    place(image, t, draw_placed(size_of(image), t, random), out);
+    const Placed placed = draw_placed(size_of(image), t, random);
+    place({&image, 1}, t, {&placed, 1}, out);
   } else if (t.resize > 0 && !t.random_resized_crop) {
     augment(resize_shorter(image, t), t, random, out);
   } else {

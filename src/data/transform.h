@@ -63,12 +63,24 @@ struct Transform {
   uint8_t outside = 0;        ///< value of the padding's pixels
   double scale = 0;           ///< placed images: 1 - scale .. 1 + scale times as large as they fit
   double translate = 0;       ///< placed images: moved by up to this share of the input's height and width
+  double degrees = 0;         ///< placed images: rotated by up to so many degrees to either side
+  double shear = 0;           ///< placed images: sheared by up to so many degrees along both axes
   bool hsv = false;           ///< placed images: hue, saturation and value change
   double mosaic = 0;          ///< placed images: the share that are mosaics of four
+  double mixup = 0;           ///< placed images with boxes: the share that are the mean of two, mosaics or not
+  double multi_scale = 0;     ///< placed images: batches of input_sizes(), each of one of them
   // In both:
   ChannelOrder order = ChannelOrder::rgb;
   bool classes = false;  ///< pixels are classes, see mask_transform()
+
+  bool turns() const { return degrees > 0 || shear > 0; }
+  bool joins() const { return mosaic > 0 || mixup > 0; }  ///< makes images of several
 };
+
+/// Returns the sizes that a training batch's input may have, ascending: from 1 - multi_scale to 1 + multi_scale times
+/// the transform's height, in steps of the largest power of two that divides both its sides, at most 32; and the width
+/// that is in proportion, in such steps. The transform's own size alone if multi_scale is 0.
+std::vector<PictureSize> input_sizes(const Transform& transform);
 
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
 void check_transform(const Transform& transform);

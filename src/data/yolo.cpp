@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "src/base/error.h"
-#include "src/base/files.h"
 #include "src/data/decoders.h"
 
 namespace octet {
@@ -62,8 +61,9 @@ BoxLabel label_of(const std::string& line, const PictureSize& image, size_t clas
 
 }  // namespace
 
-BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder, const std::string& labels_folder,
-                         const std::vector<std::string>& class_names) {
+BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std::string& images_folder,
+                         const std::string& labels_folder, const std::vector<std::string>& class_names) {
+  const std::string from = tree.describe(images_folder), labels = tree.describe(labels_folder);
   BoxAnnotations result;
   for (size_t c = 0; c < class_names.size(); ++c)
     result.categories.push_back({static_cast<int64_t>(c), class_names[c]});
@@ -72,15 +72,16 @@ BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder
   for (size_t i = 0; i < images.size(); ++i) {
     BoxAnnotations::Picture picture{
         static_cast<int64_t>(i), images.describe(i), size_as_read(*images.header(i), images.orientation()), {}};
-    fs::path file = fs::path(labels_folder) / fs::path(picture.file).lexically_relative(images_folder);
+    fs::path file = fs::path(labels_folder) / fs::path(picture.file).lexically_relative(from);
     file.replace_extension(".txt");
-    if (fs::is_regular_file(file)) {
-      std::istringstream lines(read_file(file.string()));
+    if (tree.is_file(file.string())) {
+      const StoredFile stored = tree.file(file.string());
+      std::istringstream lines(stored.read());
       int number = 0;
       for (std::string line; std::getline(lines, line);) {
         ++number;
         if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
-        const std::string where = fmt::format("{}:{}", file.string(), number);
+        const std::string where = fmt::format("{}:{}", stored.name, number);
         picture.labels.push_back(label_of(line, picture.size, class_names.size(), where));
         unusual.add(picture.labels.back().box, picture.size, where);
       }
@@ -90,10 +91,8 @@ BoxAnnotations read_yolo(const Dataset& images, const std::string& images_folder
     result.images.push_back(std::move(picture));
   }
   if (without == static_cast<long>(images.size()))
-    throw data_error(
-        fmt::format("{}: none of the {} images in {} has a .txt there", labels_folder, without, images_folder));
-  if (without > 0)
-    result.notes.push_back(fmt::format("{} images have no .txt in {}: no boxes", without, labels_folder));
+    throw data_error(fmt::format("{}: none of the {} images in {} has a .txt there", labels, without, from));
+  if (without > 0) result.notes.push_back(fmt::format("{} images have no .txt in {}: no boxes", without, labels));
   unusual.tell(result.notes);
   return result;
 }

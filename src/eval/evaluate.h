@@ -85,7 +85,7 @@ struct Sharing {
 
   /// Puts values of the processes' images, one for each image of mine(), into the order of the set.
   template <class T>
-  static std::vector<T> in_order(const std::vector<std::vector<T>>& parts, int batch_size) {
+  static std::vector<T> in_order(const std::vector<std::vector<T>>& parts, size_t batch_size) {
     std::vector<T> result;
     std::vector<size_t> taken(parts.size());
     for (size_t part = 0; taken[part] < parts[part].size(); part = (part + 1) % parts.size()) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "src/base/error.h"
@@ -57,11 +58,22 @@ Answer judge(std::span<const float> logits, int64_t label) {
 
 void Metrics::add(const Answer& answer) {
   if (answer.label == kNoLabel) return;
-  ++labels_;
-  top1_ += answer.prediction == answer.label;
-  top5_ += answer.rank < 5;
-  loss_ += answer.cross_entropy;
+  ++sums_.labels;
+  sums_.top1 += answer.prediction == answer.label;
+  sums_.top5 += answer.rank < 5;
+  sums_.loss += answer.cross_entropy;
   ++confusion_[static_cast<size_t>(answer.label) * classes_ + answer.prediction];
+}
+
+void Metrics::add(const Sums& sums) {
+  sums_.labels += sums.labels;
+  sums_.top1 += sums.top1;
+  sums_.top5 += sums.top5;
+  sums_.loss += sums.loss;
+}
+
+void Metrics::add_confusion(const std::vector<long>& confusion) {
+  std::transform(confusion.begin(), confusion.end(), confusion_.begin(), confusion_.begin(), std::plus<>());
 }
 
 void add_overlaps(std::span<const int64_t> labels, std::span<const int> predictions, std::span<Overlap> overlaps) {

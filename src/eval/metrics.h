@@ -34,17 +34,28 @@ class Metrics {
  public:
   explicit Metrics(int classes) : classes_(classes), confusion_(static_cast<size_t>(classes) * classes) {}
   void add(const Answer& answer);
-  long labels() const { return labels_; }  ///< number of answers that count
-  double top1() const { return share(top1_); }
-  double top5() const { return share(top5_); }
-  double loss() const { return labels_ ? loss_ / static_cast<double>(labels_) : 0; }  ///< mean cross-entropy
+  long labels() const { return sums_.labels; }  ///< number of answers that count
+  double top1() const { return share(sums_.top1); }
+  double top5() const { return share(sums_.top5); }
+  /// Returns the mean cross-entropy.
+  double loss() const { return sums_.labels ? sums_.loss / static_cast<double>(sums_.labels) : 0; }
   const std::vector<long>& confusion() const { return confusion_; }  ///< [classes, classes], row: label
 
+  struct Sums {
+    long labels = 0, top1 = 0, top5 = 0;
+    double loss = 0;
+  };
+  const Sums& sums() const { return sums_; }
+  /// Adds sums over other answers, and their confusion apart: counts may be added in any order.
+  void add(const Sums& sums);
+  void add_confusion(const std::vector<long>& confusion);
+
  private:
-  double share(long count) const { return labels_ ? static_cast<double>(count) / static_cast<double>(labels_) : 0; }
+  double share(long count) const {
+    return sums_.labels ? static_cast<double>(count) / static_cast<double>(sums_.labels) : 0;
+  }
   int classes_;
-  long labels_ = 0, top1_ = 0, top5_ = 0;
-  double loss_ = 0;
+  Sums sums_;
   std::vector<long> confusion_;
 };
 

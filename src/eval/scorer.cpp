@@ -37,12 +37,10 @@ class ClassScorer : public Scorer {
   void add(const Batch& batch, const BatchOutputs& outputs) override {
     const auto classes = static_cast<size_t>(task_.classes());
     const std::span<const float> logits = floats(outputs.front(), batch.labels.size() * classes);
-    const size_t first = predictions_.size();
-    for (const Answer& answer : judged(logits, batch.labels, classes)) {
-      take(answer);
-      if (shared_) answers_.push_back(answer);
-    }
-    if (task_.pixels()) add_pictures(batch, first);
+    const std::vector<Answer> answers = judged(logits, batch.labels, classes);
+    if (task_.pixels()) return add_pictures(batch, answers);
+    for (const Answer& answer : answers) take(answer, metrics_);
+    if (shared_) answers_.insert(answers_.end(), answers.begin(), answers.end());
   }
 
   std::string so_far() const override {
@@ -50,11 +48,12 @@ class ClassScorer : public Scorer {
   }
 
   void take_all(const Sharing& sharing, int batch_size) override {
-    const std::vector<Answer> all = Sharing::in_order(sharing.all(answers_), batch_size);
+    if (task_.pixels()) return take_all_pictures(sharing, batch_size);
+    const std::vector<Answer> all = Sharing::in_order(sharing.all(answers_), static_cast<size_t>(batch_size));
     metrics_ = Metrics(task_.classes());
     predictions_.clear();
     right_.clear();
-    for (const Answer& answer : all) take(answer);
+    for (const Answer& answer : all) take(answer, metrics_);
   }
 
   void finish(Evaluation& result) override {
@@ -70,8 +69,8 @@ class ClassScorer : public Scorer {
   }
 
  private:
-  void take(const Answer& answer) {
-    metrics_.add(answer);
+  void take(const Answer& answer, Metrics& metrics) {
+    metrics.add(answer);
     predictions_.push_back(answer.prediction);
     right_.push_back(answer.prediction == answer.label);
   }
@@ -98,14 +97,50 @@ class ClassScorer : public Scorer {
     return answers;
   }
 
-  /// Adds the overlaps of a batch whose predictions begin at `first`.
-  void add_pictures(const Batch& batch, size_t first) {
+  /// Takes in the pixels of a batch, summed by image first: several processes exchange these sums, not all answers.
+  void add_pictures(const Batch& batch, const std::vector<Answer>& all) {
     const size_t answers = task_.answers(), classes = static_cast<size_t>(task_.classes());
     for (size_t begin = 0; begin < batch.labels.size(); begin += answers) {
+      Metrics picture(task_.classes());
+      for (const Answer& answer : std::span(all).subspan(begin, answers)) take(answer, picture);
+      sums_.push_back(picture.sums());
+      metrics_.add(picture.sums());
+      metrics_.add_confusion(picture.confusion());
       overlaps_.resize(overlaps_.size() + classes);
-      add_overlaps(std::span(batch.labels).subspan(begin, answers),
-                   std::span(predictions_).subspan(first + begin, answers), std::span(overlaps_).last(classes));
+      add_overlaps(std::span(batch.labels).subspan(begin, answers), std::span(predictions_).last(answers),
+                   std::span(overlaps_).last(classes));
     }
+  }
+
+  void take_all_pictures(const Sharing& sharing, int batch_size) {
+    const auto in_order = [&](const auto& mine, size_t of_image) {
+      return Sharing::in_order(sharing.all(mine), static_cast<size_t>(batch_size) * of_image);
+    };
+    const auto confusions = sharing.all(metrics_.confusion());
+    const auto answers = in_order(pixel_answers(), task_.answers());
+    sums_ = in_order(sums_, 1);
+    overlaps_ = in_order(overlaps_, static_cast<size_t>(task_.classes()));
+    metrics_ = Metrics(task_.classes());
+    for (const Metrics::Sums& sums : sums_) metrics_.add(sums);
+    for (const std::vector<long>& confusion : confusions) metrics_.add_confusion(confusion);
+    predictions_.clear();
+    right_.clear();
+    for (const PixelAnswer& answer : answers) {
+      predictions_.push_back(answer.prediction);
+      right_.push_back(answer.right);
+    }
+  }
+
+  /// What finish() tells of a pixel. Masks have at most 255 classes.
+  struct PixelAnswer {
+    uint8_t prediction, right;
+  };
+
+  std::vector<PixelAnswer> pixel_answers() const {
+    std::vector<PixelAnswer> all;
+    for (size_t i = 0; i < predictions_.size(); ++i)
+      all.push_back({static_cast<uint8_t>(predictions_[i]), static_cast<uint8_t>(right_[i])});
+    return all;
   }
 
   const Task task_;
@@ -115,7 +150,8 @@ class ClassScorer : public Scorer {
   std::vector<int> predictions_;
   std::vector<bool> right_;
   std::vector<Overlap> overlaps_;
-  std::vector<Answer> answers_;  // of this process, if several share the set
+  std::vector<Metrics::Sums> sums_;  // of each image, if its pixels have classes
+  std::vector<Answer> answers_;      // of this process, if several share the set
   std::optional<ThreadPool> pool_;
 };
 
@@ -123,7 +159,10 @@ class ClassScorer : public Scorer {
 class BoxScorer : public Scorer {
  public:
   BoxScorer(const Task& task, const EvaluationSet& set)
-      : decoder_(*task.detector), options_(measuring_options(decoder_.head)), dataset_(*set.dataset) {}
+      : decoder_(*task.detector),
+        options_(measuring_options(decoder_.head)),
+        dataset_(*set.dataset),
+        indices_(set.indices) {}
 
   void add(const Batch& batch, const BatchOutputs& outputs) override {
     for (size_t o = 0; o < outputs.size(); ++o)
@@ -139,7 +178,33 @@ class BoxScorer : public Scorer {
 
   std::string so_far() const override { return counted(static_cast<long>(images_.size()), "image"); }
 
-  void take_all(const Sharing&, int) override {}
+  void take_all(const Sharing& sharing, int batch_size) override {
+    std::vector<size_t> counts;
+    std::vector<Detection> found;
+    for (const ImageBoxes& image : images_) {
+      counts.push_back(image.detections.size());
+      found.insert(found.end(), image.detections.begin(), image.detections.end());
+    }
+    const auto all_counts = sharing.all(counts);
+    const auto all_found = sharing.all(found);
+    std::vector<std::vector<ImageBoxes>> parts(all_counts.size());
+    for (size_t part = 0; part < parts.size(); ++part) {
+      auto next = all_found[part].begin();
+      for (const size_t count : all_counts[part]) {
+        const auto end = next + static_cast<long>(count);
+        parts[part].push_back({{}, {next, end}});
+        next = end;
+      }
+    }
+    images_ = Sharing::in_order(parts, batch_size);
+    predictions_.clear();
+    for (size_t i = 0; i < images_.size(); ++i) {
+      images_[i].labels = dataset_.boxes(indices_[i]);
+      predictions_.push_back(number_of(images_[i].detections));
+    }
+    for (const std::vector<uint8_t>& finite : sharing.all(std::vector<uint8_t>{finite_}))
+      finite_ = finite_ && finite[0];
+  }
 
   void finish(Evaluation& result) override {
     const AveragePrecision ap = average_precision(images_, decoder_.classes());
@@ -167,6 +232,7 @@ class BoxScorer : public Scorer {
   const BoxDecoder decoder_;
   const BoxOptions options_;
   const Dataset& dataset_;
+  const std::vector<size_t> indices_;  // of the set
   std::vector<ImageBoxes> images_;
   std::vector<int> predictions_;
   bool finite_ = true;
@@ -175,8 +241,6 @@ class BoxScorer : public Scorer {
 }  // namespace
 
 std::unique_ptr<Scorer> make_scorer(const Task& task, const EvaluationSet& set) {
-  if (set.sharing && task.labels != Labels::image)
-    throw usage_error(fmt::format("evaluation with data.labels: {} is one process's", name_in(kLabels, task.labels)));
   if (task.labels == Labels::boxes) return std::make_unique<BoxScorer>(task, set);
   return std::make_unique<ClassScorer>(task, set);
 }

@@ -22,7 +22,7 @@ class Scorer {
   virtual void finish(Evaluation& result) = 0;
 };
 
-/// Returns the scorer of a task over that set. Throws Error(usage) if processes share a set that one must have alone.
+/// Returns the scorer of a task over that set.
 std::unique_ptr<Scorer> make_scorer(const Task& task, const EvaluationSet& set);
 
 }  // namespace octet

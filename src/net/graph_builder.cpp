@@ -83,7 +83,8 @@ int GraphBuilder::join(Op op, const std::string& name, std::vector<int> inputs) 
   return append({.name = name, .op = op, .inputs = std::move(inputs)});
 }
 
-Graph GraphBuilder::finish() {
+Graph GraphBuilder::finish(std::vector<int> outputs) {
+  graph_.outputs = std::move(outputs);
   infer_shapes(graph_);
   return std::move(graph_);
 }

@@ -40,8 +40,8 @@ class GraphBuilder {
   int lookup(Function function, const std::string& name, int x);
   int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, mul, concat
 
-  /// Returns the graph with its shapes. The builder is then empty.
-  Graph finish();
+  /// Returns the graph with its shapes. The builder is then empty. outputs: nodes; none: the last one.
+  Graph finish(std::vector<int> outputs = {});
 
  private:
   int append(Node node);
@@ -94,6 +94,13 @@ Graph lraspp_mobilenet_v2(const ModelSpec& spec);
 Graph lraspp_mobilenet_v3_large(const ModelSpec& spec);
 Graph vgg_bn(const ModelSpec& spec, int depth);  ///< depth 11 or 16
 Graph unet(const ModelSpec& spec, int depth);    ///< depth: how often the image is halved, at least 1
-Graph custom(const ModelSpec& spec);             ///< the graph that a recipe writes in model.graph
+
+struct YoloxSize {
+  double depth = 1, width = 1;  ///< factors of the number of blocks and channels of YOLOX-L
+  bool depthwise = false;       ///< whether 3x3 convolutions are by channels, with one of 1x1 behind each
+};
+Graph yolox(const ModelSpec& spec, const YoloxSize& size);
+
+Graph custom(const ModelSpec& spec);  ///< the graph that a recipe writes in model.graph
 
 }  // namespace octet::zoo

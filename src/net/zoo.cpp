@@ -22,6 +22,10 @@ std::function<Graph(const ModelSpec&)> with_depth(Graph (*family)(const ModelSpe
   return [family, depth](const ModelSpec& spec) { return family(spec, depth); };
 }
 
+std::function<Graph(const ModelSpec&)> with_size(const zoo::YoloxSize& size) {
+  return [size](const ModelSpec& spec) { return zoo::yolox(spec, size); };
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kEntries = {
       {"small_cnn", zoo::small_cnn},
@@ -46,6 +50,9 @@ const std::vector<Entry>& entries() {
       {"unet", with_depth(zoo::unet, 4)},
       {"unet2", with_depth(zoo::unet, 2)},
       {"unet3", with_depth(zoo::unet, 3)},
+      {"yolox_nano", with_size({.depth = 0.33, .width = 0.25, .depthwise = true})},
+      {"yolox_tiny", with_size({.depth = 0.33, .width = 0.375})},
+      {"yolox_s", with_size({.depth = 0.33, .width = 0.5})},
   };
   return kEntries;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The model zoo: networks by name. Parameters are named as in torchvision (CIFAR ResNets as in
-// akamaster/pytorch_resnet_cifar10).
+// akamaster/pytorch_resnet_cifar10, YOLOX in Megvii-BaseDetection/YOLOX).
 #pragma once
 
 #include <map>
@@ -35,7 +35,8 @@ struct ModelSpec {
 
 /// Returns the names of the networks: small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2,
 /// mobilenet_v3_large, efficientnet_b0, shufflenet_v2_x0_5, shufflenet_v2_x1_0, vgg11_bn, vgg16_bn, squeezenet1_1, and
-/// for classes of pixels unet (4 halvings), unet2, unet3, lraspp_mobilenet_v2, lraspp_mobilenet_v3_large.
+/// for classes of pixels unet (4 halvings), unet2, unet3, lraspp_mobilenet_v2, lraspp_mobilenet_v3_large,
+/// and for boxes yolox_nano, yolox_tiny, yolox_s.
 const std::vector<std::string_view>& model_names();
 
 /// Returns the operators that a node of model.graph may name: all except the input and those that only octet inserts,

@@ -114,10 +114,19 @@ struct DataChecks : Checks {
     };
     only_placed("data.scale", d.scale > 0);
     only_placed("data.translate", d.translate > 0);
+    only_placed("data.degrees", d.degrees > 0);
+    only_placed("data.shear", d.shear > 0);
     only_placed("data.hsv", d.hsv);
     only_placed("data.mosaic", d.mosaic > 0);
+    only_placed("data.mixup", d.mixup > 0);
+    only_placed("data.multi_scale", d.multi_scale > 0);
     require(d.mosaic == 0 || d.labels != Labels::image, "data.mosaic",
             "a mosaic of images has no class (data.labels: image); leave it out");
+    require(d.multi_scale == 0 || d.labels != Labels::image, "data.multi_scale",
+            "a network that answers for whole images (data.labels: image) has one size; leave it out");
+    require(d.mixup == 0 || d.labels == Labels::boxes, "data.mixup",
+            fmt::format("the mean of two images has the boxes of both, but data.labels is {}; leave it out",
+                        name_in(kLabels, d.labels)));
   }
 
   /// Checks that the data set has the labels that are asked for.

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
+#include "src/data/file_tree.h"
 #include "src/recipe/run.h"
 #include "src/recipe/schema.h"
 
@@ -51,26 +52,30 @@ std::vector<std::string> names_of(const YamlNode& root, const std::string& file)
   return names;
 }
 
-/// Returns the folder that a value means: below `root`; Roboflow's files begin values with a ".." too many.
-std::string folder_of(const fs::path& root, const std::string& value) {
-  const bool above = value.starts_with("../") && !fs::exists(root / value);
+/// Returns the folder that a value means: below the tree's root; Roboflow's files begin values with a ".." too many.
+std::string folder_of(const FileTree& tree, const std::string& value) {
+  const bool above = value.starts_with("../") && !tree.is_folder(value) && !tree.is_file(value);
   return above ? value.substr(3) : value;
 }
 
 }  // namespace
 
 void take_data_yaml(DatasetSpec& spec) {
-  const fs::path given = spec.path, file = fs::is_directory(given) ? given / "data.yaml" : given;
-  if (!fs::is_regular_file(file)) return;
+  const FileTree tree(spec.path);
+  const fs::path given = spec.path;
+  const bool within = tree.in_archive() || fs::is_directory(given);
+  const fs::path file = within ? fs::path(tree.describe("data.yaml")) : given;
+  if (within ? !tree.is_file("data.yaml") : !fs::is_regular_file(file)) return;
   const std::string name = file.string();
-  const YamlNode root = parse_yaml(without_byte_order_mark(read_file(name)), name);
+  const std::string text = within ? tree.file("data.yaml").read() : read_file(name);
+  const YamlNode root = parse_yaml(without_byte_order_mark(text), name);
   if (const YamlNode* points = find(root, "kpt_shape"))
     throw data_error(place(name, *points) + ": kpt_shape: the labels hold key points, which octet does not read");
   if (spec.classes.empty() && spec.class_names.empty()) spec.class_names = names_of(root, name);
   const fs::path folder = file.parent_path(), path = folder / text_of(root, "path", name);
-  spec.path = (fs::is_directory(path) ? path : folder).string();
+  if (!tree.in_archive()) spec.path = (fs::is_directory(path) ? path : folder).string();
   if (const std::string value = text_of(root, spec.split, name); !value.empty())
-    spec.split = folder_of(spec.path, value);
+    spec.split = folder_of(FileTree(spec.path), value);
 }
 
 }  // namespace octet

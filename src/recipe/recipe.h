@@ -58,12 +58,12 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 
 struct DataRecipe {
   std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
-  std::string path;             ///< folder, for image_folder also a .tar; empty: Debian's folder of fashion_mnist
-  std::string train = "train";  ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
-  std::string validation;       ///< likewise, images for every choice; "": cut from the training set by seed
-  std::string test = "test";    ///< likewise, images for the final figures: nothing is chosen on them
-  std::string test_path;        ///< where the test images are, if not in path
-  std::string classes;          ///< image_folder, coco: file with one class on each line; empty: class_names
+  std::string path;  ///< folder, of image_folder, coco and yolo or a .tar; empty: Debian's folder of fashion_mnist
+  std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
+  std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
+  std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
+  std::string test_path;                 ///< where the test images are, if not in path
+  std::string classes;                   ///< image_folder, coco: file with one class on each line; empty: class_names
   std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   double validation_fraction =
@@ -87,10 +87,11 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
-  double scale = 0, translate = 0;                            ///< with another fit than crop
+  double scale = 0, translate = 0, degrees = 0, shear = 0;    ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
-  double mosaic = 0;                                          ///< likewise, the share of mosaics
-  int mosaic_off = 15;                                        ///< the last epochs of a phase, without mosaics
+  double mosaic = 0, mixup = 0;                               ///< likewise, the shares of images of several
+  double multi_scale = 0;                                     ///< likewise, by how much sizes of batches differ
+  int mosaic_off = 15;                                        ///< the last epochs of a phase, without such images
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   int width() const { return image_width > 0 ? image_width : image_size; }  ///< of the network's input
   bool operator==(const DataRecipe&) const = default;
@@ -146,6 +147,7 @@ struct CalibrateRecipe {
   std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)
   double percentile = 99.99;                ///< method percentile: share of the values within the range, in %
   bool equalize = false;                    ///< equalizes channels between layers (src/quant/equalize.h)
+  bool channel_scales = false;              ///< of functions, where less is lost (trainers/run/channel_scales.cpp)
   bool bias_correction = false;
   WeightRounding rounding = WeightRounding::nearest;
   int rounding_steps = 10000;  ///< adaround, block: steps for each layer or block

@@ -75,7 +75,10 @@ bool tests_on_training_folder(const Recipe& recipe) {
   Recipe found = recipe;
   DataRecipe& data = found.data;
   const auto take_folder = [&](const char* key, std::string& split) {
-    split = std::filesystem::canonical(yolo_folders(spec_of(recipe, key, split)).first).string();
+    const DatasetSpec spec = spec_of(recipe, key, split);
+    const FileTree tree(spec.path);
+    const std::string folder = tree.describe(yolo_folders(tree, spec).first);
+    split = std::filesystem::weakly_canonical(folder).string();
   };
   take_folder("data.train", data.train);
   if (!data.validation.empty()) take_folder("data.validation", data.validation);
@@ -117,8 +120,12 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.cutout = recipe.cutout;
   transform.scale = recipe.scale;
   transform.translate = recipe.translate;
+  transform.degrees = recipe.degrees;
+  transform.shear = recipe.shear;
   transform.hsv = recipe.hsv;
   transform.mosaic = recipe.mosaic;
+  transform.mixup = recipe.mixup;
+  transform.multi_scale = recipe.multi_scale;
   for (const double mean : recipe.mean) {
     transform.fill.push_back(static_cast<uint8_t>(std::clamp(std::lround(mean * 255), 0L, 255L)));
   }

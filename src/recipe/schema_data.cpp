@@ -15,8 +15,9 @@ void add_data(std::vector<Field>& fields) {
         "boxes, "
         "annotated in COCO's JSON, yolo: in YOLO's text files")
       .required = true;
-  s.add("path", &D::path, {},
-        "folder of the files (image_folder: a folder or a .tar of one); \"\": Debian's place for fashion_mnist");
+  s.add(
+      "path", &D::path, {},
+      "folder of the files, of image_folder, coco and yolo also a .tar of one; \"\": Debian's place for fashion_mnist");
   s.add(
       "train", &D::train, {},
       "split to train on: train or test; image_folder: a subfolder, \"\" for path itself; coco, yolo: any, see above");
@@ -24,7 +25,7 @@ void add_data(std::vector<Field>& fields) {
         "the same for every choice; \"\": cut from the training split by data.validation_fraction");
   s.add("test", &D::test, {}, "the same for the final figures; read once, at the end: nothing is chosen on it");
   s.add("test_path", &D::test_path, {},
-        "folder (image_folder: or .tar) that data.test is a part of, where the test images lie elsewhere; \"\": "
+        "folder or .tar that data.test is a part of, where the test images lie elsewhere; \"\": "
         "data.path");
   s.add("classes", &D::classes, {},
         "image_folder, coco, yolo: file with one class a line, in the order of the labels, of masks also with its "
@@ -66,12 +67,21 @@ void add_data(std::vector<Field>& fields) {
   s.add("scale", &D::scale, from_below(0, 1),
         "training, fit letterbox and the like: images 1 - scale to 1 + scale times as large as they fit");
   s.add("translate", &D::translate, from_below(0, 1), "training, likewise: moved by up to this share of the input");
+  s.add("degrees", &D::degrees, range(0, 180),
+        "training, likewise: rotated by up to so many degrees to either side; boxes become those around the rotated "
+        "ones");
+  s.add("shear", &D::shear, range(0, 30), "training, likewise: sheared by up to so many degrees along both axes");
   s.add("hsv", &D::hsv, {}, "training, likewise: hue, saturation and value change, as YOLOX changes them");
   s.add(
       "mosaic", &D::mosaic, range(0, 1),
       "training, likewise, with labels boxes or pixels: share of the images that are mosaics of four, scaled and moved "
       "as said");
-  s.add("mosaic_off", &D::mosaic_off, at_least(0), "mosaic: the last so many epochs of each phase have none");
+  s.add("mixup", &D::mixup, range(0, 1),
+        "training, likewise, with labels boxes: share of the images that are the mean of two, with the boxes of both");
+  s.add("mosaic_off", &D::mosaic_off, at_least(0), "mosaic and mixup: the last so many epochs of each phase have none");
+  s.add("multi_scale", &D::multi_scale, from_below(0, 1),
+        "training on a CPU, likewise, with labels boxes or pixels: the input of a batch is 1 - multi_scale to 1 + "
+        "multi_scale times image_size high and wide, see above");
   s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
   s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
   s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");

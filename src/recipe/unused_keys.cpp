@@ -72,12 +72,17 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  "pixels, of image_folder"});
   all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
   const int longest = std::max(recipe.train.epochs, recipe.qat.epochs);
-  all.push_back({"data.mosaic",
-                 longest == 0 || longest > data.mosaic_off,
-                 {"data.mosaic_off", "train.epochs", "qat.epochs"},
-                 fmt::format("{} and at most {} epochs a phase", data.mosaic_off, longest),
-                 "data.mosaic_off below them"});
-  all.push_back({"data.mosaic_off", data.mosaic > 0, {"data.mosaic"}, "0", "more than 0"});
+  for (const char* key : {"data.mosaic", "data.mixup"})
+    all.push_back({key,
+                   longest == 0 || longest > data.mosaic_off,
+                   {"data.mosaic_off", "train.epochs", "qat.epochs"},
+                   fmt::format("{} and at most {} epochs a phase", data.mosaic_off, longest),
+                   "data.mosaic_off below them"});
+  all.push_back({"data.mosaic_off",
+                 data.mosaic > 0 || data.mixup > 0,
+                 {"data.mosaic", "data.mixup"},
+                 "0",
+                 "more than 0, or data.mixup"});
   add_optimizer(all, recipe.train, "train");
   add_optimizer(all, recipe.qat, "qat");
   add_calibrate(all, recipe.calibrate);

@@ -85,6 +85,24 @@ TEST_F(BoxFolderTest, FindsEachLayout) {
     EXPECT_EQ(dataset->boxes(0)[1].class_index, 1);
     EXPECT_TRUE(dataset->boxes(0)[3].crowd);
   }
+  const TemporaryFolder other;
+  for (const std::string top : {"", "./", "set/", "a/b/"}) {
+    other.write("boxes.tar", testing::tar_of(folder_, top));
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      DatasetSpec archived = spec(names[i]);
+      archived.path = other.path("boxes.tar");
+      const auto dataset = open_dataset(archived);
+      ASSERT_EQ(dataset->size(), 1u) << names[i] << " below " << top;
+      EXPECT_EQ(dataset->describe(0),
+                other.path("boxes.tar/" + (top == "./" ? "" : top) + std::string(layouts[i].second)));
+      EXPECT_EQ(dataset->read(0).pixels, painted().pixels);
+      EXPECT_EQ(dataset->header(0)->width, kWidth);
+      EXPECT_EQ(dataset->boxes(0).at(1).box, kBoxes[1]);
+    }
+    DatasetSpec absent = spec("e");
+    absent.path = other.path("boxes.tar");
+    expect_part(data_refusal([&] { open_dataset(absent); }), "boxes.tar/annotations/e.json, ");
+  }
   expect_part(data_refusal([&] { open_dataset(spec("e")); }), "/e/_annotations.coco.json exists");
 }
 
@@ -258,7 +276,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
           }
         }
     }
-    Loader(dataset, all, t, {.batch_size = 12, .train = true, .mosaic = false, .seed = 3, .epoch = epoch, .workers = 0})
+    Loader(dataset, all, t, {.batch_size = 12, .train = true, .join = false, .seed = 3, .epoch = epoch, .workers = 0})
         .next(plain);
     for (int i = 0; i < 12; ++i) EXPECT_EQ(plain.labels[static_cast<size_t>(i * 4 + 1) * kBoxValues], kNoLabel);
   }

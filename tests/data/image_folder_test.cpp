@@ -15,8 +15,10 @@ namespace {
 
 using testing::data_refusal;
 using testing::expect_part;
+using testing::kTarEnd;
 using testing::noise;
 using testing::png_bytes;
+using testing::tar_member;
 using testing::TemporaryFolder;
 
 DatasetSpec spec_of(const std::string& path, const std::string& split = "", const std::string& classes = "") {
@@ -27,22 +29,6 @@ DatasetSpec spec_of(const std::string& path, const std::string& split = "", cons
   spec.classes = classes;
   return spec;
 }
-
-/// One ustar member: header block and padded contents.
-std::string tar_member(const std::string& name, const std::string& contents, char type = '0') {
-  std::string header(512, '\0');
-  header.replace(0, name.size(), name);
-  header.replace(124, 11, fmt::format("{:011o}", contents.size()));
-  header.replace(148, 8, "        ");
-  header[156] = type;
-  header.replace(257, 8, std::string("ustar\00000", 8));
-  unsigned sum = 0;
-  for (const char c : header) sum += static_cast<uint8_t>(c);
-  header.replace(148, 7, fmt::format("{:06o}", sum) + std::string(1, '\0'));
-  return header + contents + std::string((512 - contents.size() % 512) % 512, '\0');
-}
-
-const std::string kEnd(1024, '\0');
 
 TEST(ImageFolder, SortedFoldersAndFiles) {
   const TemporaryFolder folder;
@@ -102,7 +88,7 @@ TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
   folder.write("data/eel/a.png", png_bytes(noise(2, 2, 3, 3)));
   folder.write("data/cat/notes.txt", "not a picture");
   folder.write("a.tar", tar_member("dog/1.png", png_bytes(noise(2, 2, 3, 2))) +
-                            tar_member("eel/1.png", png_bytes(noise(2, 2, 3, 3))) + kEnd);
+                            tar_member("eel/1.png", png_bytes(noise(2, 2, 3, 3))) + kTarEnd);
   folder.write("classes.txt", "ant\nbee\ncat\ncow\ndog\neel\n");
   for (const char* path : {"data", "a.tar"}) {
     ::testing::internal::CaptureStderr();
@@ -141,7 +127,7 @@ TEST(ImageFolder, TarIsReadInPlace) {
   const Image cat = noise(4, 5, 3, 1), dog = noise(6, 3, 3, 2);
   folder.write("a.tar", tar_member("./val/", "", '5') + tar_member("./val/dog/1.png", png_bytes(dog)) +
                             tar_member("./val/cat/1.png", png_bytes(cat)) +
-                            tar_member("./train/cow/1.png", png_bytes(cat)) + kEnd);
+                            tar_member("./train/cow/1.png", png_bytes(cat)) + kTarEnd);
   const auto dataset = open_dataset(spec_of(folder.path("a.tar"), "val"));
   ASSERT_EQ(dataset->size(), 2u);
   EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
@@ -180,7 +166,7 @@ TEST(ImageFolder, WhatIsLeftOutIsCountedAndNamed) {
                                      read);
   folder.write("a.tar", tar_member("cat/1.png", png) + tar_member("cat/a.gif", png) + tar_member("cat/b.gif", png) +
                             tar_member("cat/old/c.png", png) + tar_member("d.png", png) +
-                            tar_member("cat/._1.png", png) + kEnd);
+                            tar_member("cat/._1.png", png) + kTarEnd);
   const auto archive = open_dataset(spec_of(folder.path("a.tar")));
   EXPECT_EQ(archive->size(), 1u);
   ASSERT_EQ(archive->notes().size(), 1u);
@@ -217,7 +203,7 @@ TEST(ImageFolder, OrientationIsFollowedWhereTheRecipeSaysSo) {
   ASSERT_GT(jpeg.size(), size_t{128} << 10);  // its header alone is read from a part
   folder.write("cat/a.png", png);
   folder.write("cat/b.jpg", jpeg);
-  folder.write("a.tar", tar_member("cat/a.png", png) + tar_member("cat/b.jpg", jpeg) + kEnd);
+  folder.write("a.tar", tar_member("cat/a.png", png) + tar_member("cat/b.jpg", jpeg) + kTarEnd);
   for (const char* path : {"", "a.tar"}) {
     DatasetSpec spec = spec_of(folder.path(path));
     EXPECT_EQ(open_dataset(spec)->read(0).pixels, stored.pixels);
@@ -242,17 +228,17 @@ TEST(ImageFolder, ATarMayHaveOneFolderOnTop) {
   for (const std::string dot : {"", "./"}) {
     folder.write("a.tar", tar_member(dot + "all/", "", '5') + tar_member(dot + "all/train/cat/1.png", png) +
                               tar_member(dot + "all/train/dog/1.png", png) +
-                              tar_member(dot + "all/val/cat/2.png", png) + kEnd);
+                              tar_member(dot + "all/val/cat/2.png", png) + kTarEnd);
     const auto train = open_dataset(spec_of(folder.path("a.tar"), "train"));
     EXPECT_EQ(train->class_names(), (std::vector<std::string>{"cat", "dog"}));
     EXPECT_EQ(train->describe(0), folder.path("a.tar") + "/all/train/cat/1.png");
     EXPECT_EQ(train->read(1).width, 5);
     EXPECT_TRUE(train->notes().empty());
     EXPECT_EQ(open_dataset(spec_of(folder.path("a.tar"), "val"))->size(), 1u);
-    folder.write("b.tar", tar_member(dot + "all/cat/1.png", png) + tar_member(dot + "all/dog/1.png", png) + kEnd);
+    folder.write("b.tar", tar_member(dot + "all/cat/1.png", png) + tar_member(dot + "all/dog/1.png", png) + kTarEnd);
     EXPECT_EQ(open_dataset(spec_of(folder.path("b.tar")))->size(), 2u);
   }
-  folder.write("two.tar", tar_member("a/train/cat/1.png", png) + tar_member("b/train/cat/1.png", png) + kEnd);
+  folder.write("two.tar", tar_member("a/train/cat/1.png", png) + tar_member("b/train/cat/1.png", png) + kTarEnd);
   expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("two.tar"), "train")); }), "no class folder with");
 }
 
@@ -261,16 +247,16 @@ TEST(ImageFolder, ATarMayHaveSeveralFoldersOnTop) {
   const TemporaryFolder folder;
   const std::string png = png_bytes(noise(4, 5, 3, 1)), top = "home/me/faces/";
   folder.write("a.tar", tar_member("home/._me", "") + tar_member(top + "cat/1.png", png) +
-                            tar_member(top + "dog/1.png", png) + tar_member(top + "dog/2.png", png) + kEnd);
+                            tar_member(top + "dog/1.png", png) + tar_member(top + "dog/2.png", png) + kTarEnd);
   const auto dataset = open_dataset(spec_of(folder.path("a.tar")));
   EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
   ASSERT_EQ(dataset->size(), 3u);
   EXPECT_EQ(dataset->describe(2), folder.path("a.tar") + "/home/me/faces/dog/2.png");
   EXPECT_EQ(dataset->read(2).width, 5);
-  folder.write("b.tar", tar_member(top + "train/cat/1.png", png) + tar_member(top + "val/cat/2.png", png) + kEnd);
+  folder.write("b.tar", tar_member(top + "train/cat/1.png", png) + tar_member(top + "val/cat/2.png", png) + kTarEnd);
   EXPECT_EQ(open_dataset(spec_of(folder.path("b.tar"), "val"))->describe(0),
             folder.path("b.tar") + "/home/me/faces/val/cat/2.png");
-  folder.write("one_class.tar", tar_member("a/b/cat/1.png", png) + kEnd);
+  folder.write("one_class.tar", tar_member("a/b/cat/1.png", png) + kTarEnd);
   EXPECT_EQ(open_dataset(spec_of(folder.path("one_class.tar")))->class_names(), std::vector<std::string>{"cat"});
   const std::string refusal = data_refusal([&] { open_dataset(spec_of(folder.path("b.tar"))); });
   expect_part(refusal, folder.path("b.tar") + ": no class folder with a picture");
@@ -279,7 +265,7 @@ TEST(ImageFolder, ATarMayHaveSeveralFoldersOnTop) {
 
 TEST(ImageFolder, CompressedArchivesNameTheCure) {
   const TemporaryFolder folder;
-  const std::string tar = tar_member("cat/1.png", png_bytes(noise(4, 5, 3, 1))) + kEnd;
+  const std::string tar = tar_member("cat/1.png", png_bytes(noise(4, 5, 3, 1))) + kTarEnd;
   const auto refusal = [&](const std::string& name) {
     folder.write(name, testing::gzip_bytes(tar));
     return data_refusal([&] { open_dataset(spec_of(folder.path(name), "train")); });
@@ -304,13 +290,13 @@ TEST(Tar, DamageIsNamed) {
   expect_part(refusal(""), "ends early");
   expect_part(refusal(good), "ends early; fetch it again (header at byte 1536)");
   expect_part(refusal(good.substr(0, 900)), "ends inside a member");
-  std::string altered = good + kEnd;
+  std::string altered = good + kTarEnd;
   altered[3] = 'y';
   expect_part(refusal(altered), "wrong checksum");
-  expect_part(refusal(tar_member("long", "name", 'L') + kEnd), "extract the archive");
-  expect_part(refusal(tar_member("link", "", '2') + kEnd), "extract the archive");
-  expect_part(refusal(tar_member("pax", "20 path=elsewhere\n", 'x') + good + kEnd), "names that ustar cannot hold");
-  folder.write("a.tar", tar_member("pax", "20 mtime=1.5\n", 'x') + good + kEnd);
+  expect_part(refusal(tar_member("long", "name", 'L') + kTarEnd), "extract the archive");
+  expect_part(refusal(tar_member("link", "", '2') + kTarEnd), "extract the archive");
+  expect_part(refusal(tar_member("pax", "20 path=elsewhere\n", 'x') + good + kTarEnd), "names that ustar cannot hold");
+  folder.write("a.tar", tar_member("pax", "20 mtime=1.5\n", 'x') + good + kTarEnd);
   EXPECT_EQ(TarFile(folder.path("a.tar")).members().size(), 1u);
 }
 

@@ -88,6 +88,21 @@ TEST_F(MaskFolderTest, FindsEachLayout) {
     EXPECT_EQ(dataset->read(0).width, kWidth);
     EXPECT_EQ(dataset->header(0)->height, kHeight);
   }
+  const TemporaryFolder other;
+  // What macOS puts beside a folder, and an older form of a file, which the later one replaces.
+  const std::string first = testing::tar_member("._CamVid", "of macOS") +
+                            testing::tar_member("CamVid/" + std::string(std::get<2>(layouts[0])), "no mask");
+  other.write("masks.tar", first + testing::tar_of(folder_, "CamVid/"));
+  for (const auto& [split, image, mask_file] : layouts) {
+    DatasetSpec archived = spec(split);
+    archived.path = other.path("masks.tar");
+    const auto dataset = open_dataset(archived);
+    ASSERT_EQ(dataset->size(), 1u) << split;
+    EXPECT_EQ(dataset->describe(0), other.path("masks.tar/CamVid/") + image);
+    EXPECT_EQ(dataset->mask(0).pixels, classes_) << split;
+    EXPECT_EQ(dataset->read(0).width, kWidth);
+    EXPECT_EQ(dataset->header(0)->height, kHeight);
+  }
   expect_part(data_refusal([&] { open_dataset(spec("h")); }), "no folder of images beside one of masks for 'h'");
   expect_part(data_refusal([&] { open_dataset(spec("h")); }), folder_.path("ImageSets/Segmentation/h.txt"));
   folder_.write("ImageSets/Segmentation/a.txt", "p\n");  // Pascal VOC's is the last

@@ -13,6 +13,9 @@
 #include <atomic>
 #include <fstream>
 
+#include <fmt/format.h>
+
+#include "src/base/files.h"
 #include "src/base/random.h"
 
 namespace octet::testing {
@@ -133,6 +136,28 @@ std::string riff_chunk(const std::string& name, const std::string& data) {
 }
 
 }  // namespace
+
+std::string tar_member(const std::string& name, const std::string& contents, char type) {
+  std::string header(512, '\0');
+  header.replace(0, name.size(), name);
+  header.replace(124, 11, fmt::format("{:011o}", contents.size()));
+  header.replace(148, 8, "        ");
+  header[156] = type;
+  header.replace(257, 8, std::string("ustar\00000", 8));
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<uint8_t>(c);
+  header.replace(148, 7, fmt::format("{:06o}", sum) + std::string(1, '\0'));
+  return header + contents + std::string((512 - contents.size() % 512) % 512, '\0');
+}
+
+std::string tar_of(const TemporaryFolder& folder, const std::string& top) {
+  std::string archive;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    if (entry.is_regular_file())
+      archive += tar_member(top + std::filesystem::relative(entry.path(), folder.path()).string(),
+                            read_file(entry.path().string()));
+  return archive + kTarEnd;
+}
 
 std::string exif_bytes(int orientation, bool big_endian) {
   const auto number = [&](uint32_t value, size_t bytes) { return bytes_of(value, bytes, big_endian); };

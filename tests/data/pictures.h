@@ -36,6 +36,12 @@ std::string png_of_16_bits(int height, int width, const std::vector<uint16_t>& p
 std::string webp_bytes(const Image& image);                                              ///< RGB, lossless
 std::string gzip_bytes(const std::string& data);
 
+/// One member of a tar archive (ustar): header block and padded contents.
+std::string tar_member(const std::string& name, const std::string& contents, char type = '0');
+inline const std::string kTarEnd(1024, '\0');
+/// A tar archive of all files in a folder, each below `top`.
+std::string tar_of(const TemporaryFolder& folder, const std::string& top = "");
+
 /// EXIF data as cameras write it: a TIFF structure whose directory has the orientation between two other entries.
 std::string exif_bytes(int orientation, bool big_endian);
 /// `file`, as the functions above give it, with EXIF data where its format keeps it.

@@ -52,6 +52,20 @@ TEST_F(Yolo, FindsEachLayout) {
     EXPECT_EQ(dataset->boxes(0).at(0).area, 400);
     EXPECT_EQ(dataset->read(0).width, 80);
   }
+  const TemporaryFolder other;
+  other.write("set.tar", testing::tar_of(folder_, "set/"));
+  for (const auto& [split, image] : std::vector<std::array<const char*, 2>>{{"a", "images/a/x/p.png"},
+                                                                            {"b", "b/images/p.png"},
+                                                                            {"images/c", "images/c/p.png"},
+                                                                            {"images/../d/images", "d/images/p.png"}}) {
+    DatasetSpec archived = spec(split);
+    archived.path = other.path("set.tar");
+    const auto dataset = open_dataset(archived);
+    ASSERT_EQ(dataset->size(), 1u) << split;
+    EXPECT_EQ(dataset->describe(0), other.path("set.tar/set/") + image);
+    EXPECT_EQ(dataset->boxes(0).at(0).box, (Box{30, 0, 20, 20})) << split;
+    EXPECT_EQ(dataset->read(0).width, 80);
+  }
   expect_part(data_refusal([&] { open_dataset(spec("e")); }),
               folder_.path("images/e") + " with " + folder_.path("labels/e") + ", ");
   DatasetSpec nameless = spec("a");

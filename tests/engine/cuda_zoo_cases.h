@@ -41,6 +41,9 @@ inline const std::vector<CudaZooCase> kCudaInOneScheme = {{"resnet8", {3, 32, 32
                                                           {"unet", {3, 32, 32}},
                                                           {"unet2", {3, 40, 36}, 2},
                                                           {"unet3", {3, 64, 64}, 4},
+                                                          {"yolox_nano", {3, 96, 64}, 3},
+                                                          {"yolox_tiny", {3, 96, 64}, 3},
+                                                          {"yolox_s", {3, 96, 64}, 3},
                                                           {"lraspp_mobilenet_v2", {3, 64, 64}, 4},
                                                           {"lraspp_mobilenet_v3_large", {3, 64, 64}, 4},
                                                           {"shufflenet_v2_x0_5", {3, 64, 64}}};

@@ -13,6 +13,7 @@
 #include "src/eval/evaluate.h"
 #include "src/eval/paired.h"
 #include "tests/error_of.h"
+#include "tests/eval/shared.h"
 
 namespace octet {
 namespace {
@@ -175,10 +176,33 @@ TEST_F(DetectionEvaluation, FewImagesTellLittleApart) {
   EXPECT_TRUE(std::isinf(paired(good, bad).high));
 }
 
-TEST_F(DetectionEvaluation, OneProcessAloneScoresBoxes) {
-  set_.sharing = std::make_shared<Sharing>();
-  EXPECT_EQ(error_of([&] { with(Finds(2)); }), "evaluation with data.labels: boxes is one process's");
-  set_.sharing = nullptr;
+/// Two, three and nine processes: 6 batches of 7 images, the last of 5, of which each has its own.
+TEST_F(DetectionEvaluation, SeveralProcessesScoreAsOneDoes) {
+  std::reverse(set_.indices.begin() + 3, set_.indices.end());
+  const float infinite = std::numeric_limits<float>::infinity();
+  for (const float poison : {0.0f, infinite}) {
+    const auto work = [&](const EvaluationSet& set) {
+      Finds program(4, poison);
+      return evaluate("cpu", program, set, {.classes = 2, .batch_size = 7, .latency_images = 0});
+    };
+    const Evaluation alone = work(set_);
+    for (const int size : {2, 3, 9})
+      for (const Evaluation& e : testing::each_process<Evaluation>(size, work, set_)) {
+        EXPECT_EQ(e.images, 40);
+        EXPECT_EQ(e.ap, alone.ap);
+        EXPECT_EQ(e.ap50, alone.ap50);
+        EXPECT_EQ(std::isnan(e.loss), poison != 0);
+        EXPECT_EQ(e.predictions, alone.predictions);
+        for (size_t i = 0; i < 40; ++i) {
+          ASSERT_EQ(e.boxes[i].labels.size(), 1u);
+          EXPECT_EQ(e.boxes[i].labels[0].box, alone.boxes[i].labels[0].box) << i;
+          ASSERT_EQ(e.boxes[i].detections.size(), alone.boxes[i].detections.size());
+        }
+      }
+  }
+}
+
+TEST_F(DetectionEvaluation, ImagesWithoutAnyBoxHaveNoScore) {
   for (size_t i = 0; i < 40; ++i) const_cast<std::vector<BoxLabel>&>(cells_.boxes(i)).clear();
   EXPECT_EQ(error_of([&] { with(Finds(2)); }), "evaluation of cpu: none of the 40 images has a box");
 }

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <iterator>
 
@@ -13,6 +16,7 @@
 #include "src/net/shapes.h"
 #include "tests/error_of.h"
 #include "tests/eval/fakes.h"
+#include "tests/eval/shared.h"
 
 namespace octet {
 namespace {
@@ -107,6 +111,33 @@ TEST_F(SegmentationEvaluate, CountsPixelsAndClasses) {
   EXPECT_EQ(accuracy_key(e), "x_mean_iou");
   EXPECT_DOUBLE_EQ(measured(0).mean_iou, 3.0 / 15);
   EXPECT_EQ(differing_predictions(e, measured(4)), 8);
+}
+
+/// Seven batches of four images, the last of three; the logits of no two images are alike, so sums depend on order.
+TEST_F(SegmentationEvaluate, SeveralProcessesCountAsOneDoes) {
+  const Masked dataset(27, 2);
+  const auto work = [](const EvaluationSet& set) {
+    testing::FunctionProgram program([](const uint8_t* images, int batch, float* logits) {
+      for (int i = 0; i < batch * 8; ++i) logits[i] = std::sin(static_cast<float>(images[i / 8 * 4] * 7 + i % 8));
+    });
+    return evaluate("x", program, set, {.classes = 2, .batch_size = 4, .latency_images = 0});
+  };
+  const EvaluationSet whole = testing::all_of(dataset);
+  const Evaluation alone = work(whole);
+  EXPECT_EQ(alone.predictions.size(), 27u * 4);
+  EXPECT_LT(alone.top1, 1);
+  for (const int size : {2, 3, 9})
+    for (const Evaluation& e : testing::each_process<Evaluation>(size, work, whole)) {
+      EXPECT_EQ(e.images, 27);
+      EXPECT_EQ(e.predictions, alone.predictions);
+      EXPECT_EQ(e.right, alone.right);
+      EXPECT_EQ(e.overlaps, alone.overlaps);
+      EXPECT_EQ(e.confusion, alone.confusion);
+      EXPECT_EQ(e.mean_iou, alone.mean_iou);
+      EXPECT_EQ(e.top1, alone.top1);
+      EXPECT_EQ(e.top5, alone.top5);
+      EXPECT_EQ(std::bit_cast<uint64_t>(e.loss), std::bit_cast<uint64_t>(alone.loss));
+    }
 }
 
 TEST_F(SegmentationEvaluate, TwoNetworksAreHeldAgainstEachOtherByPicture) {

@@ -5,20 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <barrier>
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
 
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/eval/compare.h"
 #include "tests/eval/fakes.h"
+#include "tests/eval/shared.h"
 
 namespace octet {
 namespace {
@@ -37,26 +35,7 @@ class SharingTest : public ::testing::TestWithParam<int> {
   /// What each of so many processes returns.
   template <class Result>
   std::vector<Result> each(const std::function<Result(const EvaluationSet&)>& work, const EvaluationSet& whole) {
-    const int size = GetParam();
-    std::vector<Sharing::Bytes> sent(static_cast<size_t>(size));
-    std::barrier all(size);
-    std::vector<Result> results(static_cast<size_t>(size));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        EvaluationSet set = whole;
-        set.sharing = std::make_shared<Sharing>(Sharing{rank, size, [&, rank](const Sharing::Bytes& mine) {
-                                                          sent[static_cast<size_t>(rank)] = mine;
-                                                          all.arrive_and_wait();
-                                                          std::vector<Sharing::Bytes> received = sent;
-                                                          all.arrive_and_wait();
-                                                          return received;
-                                                        }});
-        results[static_cast<size_t>(rank)] = work(set);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return results;
+    return testing::each_process(GetParam(), work, whole);
   }
 
   const FakeDataset dataset_{27, kClassCount};  // seven batches, the last of three pictures

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/safetensors.h"
+#include "src/net/box_head.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {
@@ -78,6 +79,11 @@ TEST(Zoo, EveryModelBuildsForSmallAndLargeImages) {
             {.name = std::string(name), .input = {3, size, size}, .classes = 7, .folded = folded, .dropout = 0.25});
         const Shape& answers = graph.nodes[graph.outputs.front()].shape;
         const bool pixels = name.starts_with("unet") || name.starts_with("lraspp");
+        if (name.starts_with("yolox")) {
+          EXPECT_EQ(graph.outputs.size(), 9U) << name;
+          EXPECT_EQ(answers, (Shape{7, size / 8, size / 8})) << name << " " << size;
+          continue;
+        }
         EXPECT_EQ(answers, (pixels ? Shape{7, size, size} : Shape{7, 1, 1})) << name << " " << size;
         for (const Node& node : graph.nodes) EXPECT_FALSE(folded && node.op == Op::batch_norm) << name;
       }
@@ -150,6 +156,42 @@ TEST(Zoo, LrasppIsTorchvisions) {
   EXPECT_NE(error_of([] {
               build_model({.name = "lraspp_mobilenet_v2", .input = {3, 360, 480}});
             }).find("so 16 must divide its height and width, 360x480; data.fit: letterbox"),
+            std::string::npos);
+}
+
+/// The table of Megvii-BaseDetection/YOLOX gives millions of parameters and 10^9 operations, two a multiply-add, at
+/// 416, 416 and 640 pixels: 0.91 and 1.08, 5.06 and 6.45, 9.0 and 26.8.
+TEST(Zoo, YoloxHasThePublishedSizes) {
+  const auto network = [](const std::string& name, int size, int classes = 80) {
+    return build_model({.name = name, .input = {3, size, size}, .classes = classes});
+  };
+  EXPECT_NEAR(trainable(network("yolox_nano", 416)) / 1e6, 0.91, 0.005);
+  EXPECT_NEAR(trainable(network("yolox_tiny", 416)) / 1e6, 5.06, 0.005);
+  EXPECT_NEAR(trainable(network("yolox_s", 640)) / 1e6, 9.0, 0.05);
+  const auto expect_operations = [&](const std::string& name, int size, double published) {
+    const double ours = 2 * multiply_adds(network(name, size)) / 1e9;
+    EXPECT_GT(ours, 0.96 * published) << name;
+    EXPECT_LT(ours, published) << name;
+  };
+  expect_operations("yolox_nano", 416, 1.08);
+  expect_operations("yolox_tiny", 416, 6.45);
+  expect_operations("yolox_s", 640, 26.8);
+}
+
+TEST(Zoo, YoloxHasAHeadOfThreeStrides) {
+  const Graph graph = build_model({.name = "yolox_nano", .input = {3, 96, 64}, .classes = 3});
+  const Shapes shapes = parameter_shapes(graph);
+  EXPECT_EQ(shapes.at("backbone.backbone.stem.conv.conv.weight"), (std::vector<int64_t>{16, 3, 6, 6}));
+  EXPECT_EQ(shapes.at("backbone.backbone.dark2.0.dconv.conv.weight"), (std::vector<int64_t>{16, 1, 3, 3}));
+  EXPECT_EQ(shapes.at("backbone.C3_n4.m.0.conv2.pconv.conv.weight"), (std::vector<int64_t>{128, 128, 1, 1}));
+  EXPECT_EQ(shapes.at("head.cls_preds.2.weight"), (std::vector<int64_t>{3, 64, 1, 1}));
+  const BoxHead head = find_box_head(graph, BoxHeadKind::yolox);
+  ASSERT_EQ(head.levels.size(), 3U);
+  for (int level = 0; level < 3; ++level)
+    EXPECT_EQ(head.levels[level], (BoxHead::Level{8 << level, 3 * level + 1, 3 * level + 2, 3 * level}));
+  EXPECT_NE(error_of([] {
+              build_model({.name = "yolox_s", .input = {3, 416, 400}});
+            }).find("yolox_s takes images whose sides are multiples of 32, not 416x400"),
             std::string::npos);
 }
 

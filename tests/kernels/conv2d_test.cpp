@@ -96,7 +96,7 @@ TEST(Conv2d, TilesAreForManyProductsAndChannels) {
   };
   EXPECT_EQ(name({.in_c = 65, .in_h = 4, .in_w = 4, .out_c = 16}), "conv1x1_amx_32x32");
   EXPECT_EQ(name({.in_c = 8, .in_h = 4, .in_w = 4, .out_c = 64, .kernel_h = 3, .kernel_w = 3}),
-            "conv3x3_amx_32x32_gathered");
+            "conv3x3_amx_32x32_copied");
   EXPECT_EQ(name({.in_c = 64, .in_h = 4, .in_w = 4, .out_c = 64}), "conv1x1_avx512_vnni_14x32");
   EXPECT_EQ(name({.in_c = 65, .in_h = 4, .in_w = 4, .out_c = 15}), "conv1x1_avx512_vnni_14x32");
   EXPECT_EQ(name({.in_c = 65, .in_h = 1, .in_w = 1, .out_c = 64}), "conv1x1_avx512_vnni_6x64");

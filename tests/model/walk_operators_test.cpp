@@ -171,6 +171,8 @@ TEST(Walk, AttentionAndItsGradients) {
   const at::Tensor expected = attention_by_hand(x, 0.375), y = walk(graph, {}, x, {});
   EXPECT_TRUE(at::allclose(y, expected, 1e-5, 1e-6));
   EXPECT_TRUE(at::allclose(walk(graph, {}, x.contiguous(at::MemoryFormat::ChannelsLast), {}), y, 1e-5, 1e-6));
+  const at::Tensor larger = at::randn({2, 20, 6, 8});  // training may change the size
+  EXPECT_TRUE(at::allclose(walk(graph, {}, larger, {}), attention_by_hand(larger, 0.375), 1e-5, 1e-6));
   const at::Tensor from_above = at::randn(expected.sizes());
   expected.backward(from_above);
   const at::Tensor gradient = x.grad().clone();

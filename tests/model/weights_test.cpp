@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -195,6 +196,26 @@ TEST_F(WeightsFile, NamesTheTensorThatIsNoNumberAndLeavesWeightsAlone) {
   EXPECT_EQ(refused("bn1.running_var", -0.5f).find(path_ + ": tensor 'bn1.running_var' holds -0.5 at [3], and a "), 0u)
       << refused("bn1.running_var", -0.5f);
   EXPECT_EQ(refused("bn1.running_mean", -0.5f), "accepted");
+}
+
+/// YOLOX's first layer: four interleaved quarters of the image, one behind the other, under a convolution of 3x3.
+TEST_F(WeightsFile, FocusIsReadAsAStridedConvolution) {
+  const Graph graph = build_model({.name = "yolox_nano", .input = {3, 32, 64}, .classes = 2});
+  const std::string stem = "backbone.backbone.stem.conv.conv.weight";
+  Weights theirs = initial_weights(graph, 1), ours = initial_weights(graph, 2);
+  theirs[stem] = at::randn({16, 12, 3, 3});
+  save_weights(theirs, path_);
+  EXPECT_TRUE(load_weights(ours, graph, path_).unexpected.empty());
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = at::randn({2, 3, 32, 64});
+  const auto quarter = [&](int y, int left) { return x.slice(2, y, 32, 2).slice(3, left, 64, 2); };
+  const at::Tensor quarters = at::cat({quarter(0, 0), quarter(1, 0), quarter(0, 1), quarter(1, 1)}, 1);
+  const at::Tensor expected = at::conv2d(quarters, theirs[stem], {}, 1, 1);
+  const at::Tensor found = at::conv2d(x, ours.at(stem), {}, 2, 2);
+  EXPECT_TRUE(at::allclose(found, expected, 1e-4, 1e-5));
+  theirs[stem] = at::randn({16, 12, 5, 3});
+  save_weights(theirs, path_);
+  EXPECT_NE(error_of([&] { load_weights(ours, graph, path_); }).find(stem + " is [16, 12, 5, 3]"), std::string::npos);
 }
 
 TEST(LoadWeights, RefusesOtherFiles) {

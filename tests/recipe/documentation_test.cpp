@@ -134,10 +134,13 @@ TEST(ShippedRecipes, AllAreReadAndNamedAfterModelAndData) {
     const std::string stem = entry.path().stem().string();
     const std::string model = std::filesystem::path(recipe.model.onnx).stem().string();
     EXPECT_EQ(stem.rfind((model.empty() ? recipe.model.name : model) + "_", 0), 0u) << stem;
-    const std::string data = recipe.data.labels == Labels::boxes          ? "bccd"
-                             : stem.find("imagenet") != std::string::npos ? "imagenet"
-                             : stem.find("_camvid_") != std::string::npos ? "camvid"
-                                                                          : recipe.data.format;
+    const bool boxes = recipe.data.labels == Labels::boxes;
+    const std::string data = boxes && recipe.data.path == "DeepPCB/PCBData" ? "deeppcb"
+                             : boxes && recipe.data.path == "NEU-DET"       ? "neu_det"
+                             : boxes                                        ? "bccd"
+                             : stem.find("imagenet") != std::string::npos   ? "imagenet"
+                             : stem.find("_camvid_") != std::string::npos   ? "camvid"
+                                                                            : recipe.data.format;
     EXPECT_NE(stem.find("_" + data + "_"), std::string::npos) << stem;
     EXPECT_EQ(recipe.qat.epochs == 0, stem.find("_ptq") != std::string::npos) << stem;
     EXPECT_EQ(parse_recipe(write_recipe(recipe), stem), recipe) << stem;

@@ -50,6 +50,19 @@ TEST_F(DataYaml, OfRoboflowBeginsFoldersWithTwoDots) {
   expect_open({"cell", "dog"});
 }
 
+/// In a .tar of the folder, too, below that folder.
+TEST_F(DataYaml, IsReadFromATar) {
+  folder_.write("set/data.yaml", "train: ../train/images\nval: valid/images\ntest: test/images\nnames: [cell, dog]\n");
+  const TemporaryFolder other;
+  other.write("set.tar", testing::tar_of(folder_));
+  const RunData data = open_run_data(parse_recipe(recipe(), "r.yaml", {"data.path=" + other.path("set.tar")}));
+  EXPECT_EQ(data.train_set->class_names(), (std::vector<std::string>{"cell", "dog"}));
+  EXPECT_EQ(data.train_set->describe(0), other.path("set.tar/set/train/images/p.png"));
+  EXPECT_EQ(data.validation_set->describe(0), other.path("set.tar/set/valid/images/p.png"));
+  EXPECT_EQ(data.test_set->boxes(0).at(0).class_index, 1);
+  EXPECT_FALSE(data.tests_on_training_images);
+}
+
 TEST_F(DataYaml, OfUltralyticsHasAPathAndAMapOfNames) {
   folder_.write("set/data.yaml",
                 fmt::format("path: {}  # absolute\ntrain: train/images\nval: valid/images\ntest: test/images\nnames:\n"

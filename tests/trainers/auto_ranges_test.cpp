@@ -93,7 +93,7 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   const Folder folder("auto_scales_known");
   CalibratedRun c(tiny_recipe(), folder.path());
   const CalibratedRanges ranges = calibrate(c.model, c.run);
-  EXPECT_NEAR(ranges.lost.value(), HeldBack(c.model, c.run).lost(), 1e-9);
+  EXPECT_NEAR(ranges.lost.value(), HeldBack(c.model, c.run).lost(c.model), 1e-9);
   const std::vector<QParams> before = c.model.edges();
   train_qat(c.run, c.model, false, interrupted, 0.5);
   EXPECT_NE(c.model.edges(), before);

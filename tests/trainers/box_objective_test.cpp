@@ -258,6 +258,50 @@ TEST(BoxObjective, AssignsManyBoxesInParts) {
   EXPECT_GT(wanted.positive.sum().item<int64_t>(), 5);
 }
 
+/// A single image has more pairs of cells and boxes than are compared at a time. Its boxes lie at both ends.
+TEST(BoxObjective, AssignsTheBoxesOfOneImageInParts) {
+  const BoxObjective objective(decoder(), at::kCPU);
+  long positives = 0;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const Sample sample(seed);
+    const BoxCells cells = objective.cells(sample.outputs);
+    const Assignment wanted = assign_boxes(cells, box_targets(sample.labels));
+    constexpr int64_t kEmpty = 100'000, kHalf = kPlaces / 2;
+    const at::Tensor empty = at::zeros({kBoxImages, kEmpty, kBoxValues}, at::kLong);
+    empty.select(2, 0).fill_(kNoLabel);
+    const Assignment got = assign_boxes(
+        cells,
+        box_targets(at::cat({sample.labels.narrow(1, 0, kHalf), empty, sample.labels.narrow(1, kHalf, kHalf)}, 1)));
+    EXPECT_TRUE(at::equal(got.positive, wanted.positive)) << seed;
+    EXPECT_TRUE(at::equal(got.iou, wanted.iou)) << seed;
+    const at::Tensor label = at::where(got.label.lt(kHalf), got.label, got.label - kEmpty);
+    EXPECT_TRUE(at::equal(label * got.positive, wanted.label * wanted.positive)) << seed;
+    positives += wanted.positive.sum().item<int64_t>();
+  }
+  EXPECT_GT(positives, 20);
+}
+
+/// An objective of an input of 24x32 judges what a network gives for 48x64 as the objective of 48x64 does.
+TEST(BoxObjective, JudgesInputsOfOtherSizes) {
+  BoxDecoder small = decoder(), large = decoder();
+  large.transform.height = 48, large.transform.width = 64;
+  small.transform.height = 24, small.transform.width = 32;
+  for (BoxDecoder::Output& output : small.outputs) output.shape.h /= 2, output.shape.w /= 2;
+  small.outputs[3].shape.h = small.outputs[4].shape.h = small.outputs[5].shape.h = 1;
+  large.outputs[3].shape.h = large.outputs[4].shape.h = large.outputs[5].shape.h = 2;
+  const BoxObjective of_large(large, at::kCPU), of_small(small, at::kCPU);
+  const Sample sample(2), taught(3);
+  const int64_t elements = 8 * (6 * 8 + 2 * 4);
+  const at::Tensor outputs = sample.outputs.narrow(1, 0, elements), teacher = taught.outputs.narrow(1, 0, elements);
+  const Objective::Whole whole{.input = {48, 64}};
+  const auto wanted = of_large.judge(outputs, sample.labels, 0, whole);
+  const auto got = of_small.judge(outputs, sample.labels, 0, whole);
+  EXPECT_TRUE(at::equal(got.loss, wanted.loss));
+  EXPECT_TRUE(at::equal(got.right, wanted.right));
+  EXPECT_TRUE(at::equal(of_small.distill(outputs, teacher, 4, whole), of_large.distill(outputs, teacher, 4, whole)));
+  EXPECT_TRUE(at::equal(of_large.judge(outputs, sample.labels, 0, {}).loss, wanted.loss));
+}
+
 TEST(BoxObjective, LosesAsThePlainForm) {
   const BoxObjective objective(decoder(), at::kCPU);
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -267,7 +311,7 @@ TEST(BoxObjective, LosesAsThePlainForm) {
     EXPECT_NEAR(got.boxes.item<float>(), wanted.boxes, 2e-5 * wanted.boxes) << seed;
     EXPECT_NEAR(got.objectness.item<float>(), wanted.objectness, 2e-5 * wanted.objectness) << seed;
     EXPECT_NEAR(got.classes.item<float>(), wanted.classes, 2e-5 * wanted.classes) << seed;
-    const Objective::Judged judged = objective.judge(sample.outputs, sample.labels, 0);
+    const Objective::Judged judged = objective.judge(sample.outputs, sample.labels, 0, {});
     EXPECT_NEAR(judged.loss.item<float>(), wanted.sum(), 2e-5 * wanted.sum()) << seed;
     EXPECT_NEAR(judged.right.item<double>(), kBoxImages * wanted.iou, 1e-4) << seed;
   }
@@ -277,7 +321,7 @@ TEST(BoxObjective, HasTheGradientOfFiniteDifferences) {
   const BoxObjective objective(decoder(), at::kCPU);
   Sample sample(7);
   const at::Tensor outputs = sample.outputs.clone().requires_grad_();
-  objective.judge(outputs, sample.labels, 0).loss.backward();
+  objective.judge(outputs, sample.labels, 0, {}).loss.backward();
   const std::vector<PlainMatch> fixed = sample.matches();
   constexpr double kStep = 1e-5;
   long seen = 0;
@@ -303,7 +347,7 @@ TEST(BoxObjective, HasFiniteGradientsWithoutPositives) {
   Sample sample(3);
   sample.labels.select(2, 0).fill_(kNoLabel);
   const at::Tensor outputs = (sample.outputs * 60).requires_grad_();  // sizes that overflow, probabilities of 0 and 1
-  const Objective::Judged judged = objective.judge(outputs, sample.labels, 0);
+  const Objective::Judged judged = objective.judge(outputs, sample.labels, 0, {});
   judged.loss.backward();
   EXPECT_TRUE(judged.loss.isfinite().item<bool>());
   EXPECT_TRUE(outputs.grad().isfinite().all().item<bool>());
@@ -314,7 +358,7 @@ TEST(BoxObjective, LearnsNothingOfATeacherThatItEquals) {
   const BoxObjective objective(decoder(), at::kCPU);
   const Sample sample(5), other(6);
   const at::Tensor outputs = sample.outputs.clone().requires_grad_();
-  const at::Tensor same = objective.distill(outputs, sample.outputs, 4);
+  const at::Tensor same = objective.distill(outputs, sample.outputs, 4, {});
   same.backward();
   EXPECT_NEAR(same.item<float>(), 0, 1e-4);
   // 1 - IoU^2 has an edge where boxes are equal: only what the classes and the objectness learn is 0 there.
@@ -323,10 +367,10 @@ TEST(BoxObjective, LearnsNothingOfATeacherThatItEquals) {
   EXPECT_LT(slope.classes.abs().max().item<float>(), 1e-6);
 
   const at::Tensor away = other.outputs.clone().requires_grad_();
-  const at::Tensor before = objective.distill(away, sample.outputs, 4);
+  const at::Tensor before = objective.distill(away, sample.outputs, 4, {});
   before.backward();
   const at::Tensor after =
-      objective.distill(away.detach() - 0.02 * away.grad() / away.grad().norm(), sample.outputs, 4);
+      objective.distill(away.detach() - 0.02 * away.grad() / away.grad().norm(), sample.outputs, 4, {});
   EXPECT_GT(before.item<float>(), 0.5);
   EXPECT_LT(after.item<float>(), before.item<float>());
 }

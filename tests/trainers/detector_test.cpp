@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Detectors trained on drawn images, from files to the proof: of a network that is written down, and of an ONNX file
 // whose classes are others.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "src/base/files.h"
 #include "src/base/random.h"
@@ -18,6 +23,7 @@
 #include "src/eval/average_precision.h"
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/export.h"
+#include "tests/trainers/ranks.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/pipeline.h"
@@ -26,7 +32,9 @@ namespace octet {
 namespace {
 
 using testing_trainers::Folder;
+using testing_trainers::kNobodyThrew;
 using testing_trainers::message_of;
+using testing_trainers::run_ranks;
 
 constexpr int kDrawnHeight = 64, kDrawnWidth = 80;
 
@@ -77,8 +85,9 @@ void draw_shapes(const std::string& folder, const std::string& split, int images
                                     list, annotations));
 }
 
-/// Five convolutions and a head of YOLOX at strides 8 and 16, for that many classes.
-std::string detector_network(int classes) {
+/// Five convolutions and a head of YOLOX at strides 8 and 16, for that many classes. fixed: it takes no other input
+/// than 64 pixels high and wide.
+std::string detector_network(int classes, bool fixed = false) {
   std::string text = "model:\n  name: graph\n  graph:\n";
   const auto layer = [&](const std::string& name, const std::string& input, int channels, int stride) {
     text += fmt::format(
@@ -90,8 +99,13 @@ std::string detector_network(int classes) {
   layer("c2", "c1_relu", 16, 2);
   layer("c3", "c2_relu", 24, 2);
   layer("c4", "c3_relu", 32, 2);
+  if (fixed)
+    text +=
+        "    - {name: pooled, op: avg_pool, inputs: [c4_relu], kernel: 4, stride: 4}\n"
+        "    - {name: spread, op: resize, inputs: [pooled], factor: 4}\n"
+        "    - {name: both, op: concat, inputs: [c4_relu, spread]}\n";
   std::string outputs;
-  for (const auto& [level, from] : {std::pair{"a", "c3_relu"}, std::pair{"b", "c4_relu"}}) {
+  for (const auto& [level, from] : {std::pair{"a", "c3_relu"}, std::pair{"b", fixed ? "both" : "c4_relu"}}) {
     layer(fmt::format("{}_cls", level), from, 24, 1);
     layer(fmt::format("{}_reg", level), from, 24, 1);
     for (const auto& [what, branch, channels] :
@@ -238,6 +252,93 @@ TEST(Detector, MosaicsEndBeforeTheLastEpochs) {
   EXPECT_NE(said.find("float has no mosaics: it has 2 epochs, and data.mosaic_off is 2"), std::string::npos) << said;
   EXPECT_EQ(without, plain);
   EXPECT_NE(weights("one", {"data.mosaic=1", "data.mosaic_off=1"}), plain);
+}
+
+/// Batches of 32, 64 and 96 pixels train one network; with a layer that is made for 64 none does.
+TEST(Detector, LearnsFromBatchesOfSeveralSizes) {
+  const Folder folder("detector_sizes");
+  draw_shapes(folder.path(), "train", 36, 1);
+  draw_shapes(folder.path(), "val", 4, 2);
+  draw_shapes(folder.path(), "test", 4, 3);
+  const std::string training = "train:\n  epochs: 4\n  batch_size: 6\nqat:\n  epochs: 1\n  batch_size: 6\n";
+  const auto run = [&](const std::string& name, const std::vector<std::string>& keys) {
+    const RunDirectory directory{folder.path() + "/" + name};
+    const Recipe recipe =
+        parse_recipe(detector_recipe(folder.path(), detector_network(2), training), "drawn.yaml", keys);
+    const Report report = train(recipe, directory, {.command = "octet train", .machine = "test"}).value();
+    EXPECT_TRUE(report.comparison.identical()) << describe(report.comparison);
+    EXPECT_LT(report.epochs.back().train_loss, report.epochs.front().train_loss);
+    return read_file(directory.float_weights());
+  };
+  const std::vector<std::string> several = {"data.multi_scale=0.5", "qat.distill_weight=0.5"};
+  const std::string first = run("first", several);
+  EXPECT_EQ(first, run("again", several));
+  EXPECT_NE(first, run("one", {"qat.distill_weight=0.5"}));
+  const Recipe fixed = parse_recipe(detector_recipe(folder.path(), detector_network(2, true), training), "drawn.yaml",
+                                    {"data.multi_scale=0.5"});
+  const std::string refusal = message_of(ExitCode::usage, [&] { require_trainable(open_run(fixed, {})); });
+  EXPECT_EQ(refusal.find("data.multi_scale: the network does not take images of 32x32: "), 0u) << refusal;
+  const Recipe one = parse_recipe(detector_recipe(folder.path(), detector_network(2), training), "drawn.yaml",
+                                  {"data.multi_scale=0.1"});
+  EXPECT_EQ(message_of(ExitCode::usage, [&] { require_trainable(open_run(one, {})); })
+                .find("data.multi_scale: 0.1 leaves one size, 64x64: "),
+            0u);
+}
+
+/// Two ranks, of which one may have most of the boxes of a batch, train, choose and measure as one process does.
+TEST(Detector, TwoProcessesTrainAsOne) {
+  const Folder folder("detector_ranks");
+  draw_shapes(folder.path(), "train", 24, 1);
+  draw_shapes(folder.path(), "val", 7, 2);
+  draw_shapes(folder.path(), "test", 9, 3);
+  const Recipe recipe = parse_recipe(detector_recipe(folder.path(), detector_network(2), R"(train:
+  epochs: 3
+  batch_size: 12
+  optimizer: sgd
+  learning_rate: 0.01
+  sync_batch_norm: true
+qat:
+  epochs: 1
+  batch_size: 12
+  optimizer: sgd
+  learning_rate: 0.001
+  sync_batch_norm: true
+  distill_weight: 0.5
+quant:
+  scales: fixed
+)"),
+                                     "drawn.yaml", {"threads=1", "evaluate.batch_size=4"});
+  const RunDirectory one{folder.path() + "/one"}, two{folder.path() + "/two"};
+  const Report alone = train(recipe, one, {.command = "octet train", .machine = "test"}).value();
+  std::optional<Report> shared;
+  const auto thrown = run_ranks(2, [&](Ranks& ranks) {
+    at::set_num_threads(1);
+    const std::shared_ptr<Ranks> lent(&ranks, [](Ranks*) {});
+    std::optional<Report> mine = train(recipe, two, {.command = "octet train", .machine = "test", .ranks = lent});
+    if (ranks.first()) shared = std::move(mine);
+  });
+  ASSERT_EQ(thrown, kNobodyThrew);
+  ASSERT_TRUE(shared.has_value());
+  EXPECT_TRUE(shared->comparison.identical()) << describe(shared->comparison);
+  const auto weights = [](const RunDirectory& run) { return read_safetensors(run.float_weights()).tensors; };
+  double apart = 0;
+  const auto of_one = weights(one), of_two = weights(two);
+  for (const auto& [name, tensor] : of_one) {
+    const TensorData& other = of_two.at(name);
+    for (size_t i = 0; i < tensor.bytes.size(); i += sizeof(float)) {
+      float a = 0, b = 0;
+      std::memcpy(&a, tensor.bytes.data() + i, sizeof(a));
+      std::memcpy(&b, other.bytes.data() + i, sizeof(b));
+      apart = std::max(apart, static_cast<double>(std::abs(a - b)));
+    }
+  }
+  EXPECT_LT(apart, 1e-4);
+  EXPECT_GT(std::abs(alone.epochs[2].train_loss - alone.epochs[0].train_loss), 0.1);
+  EXPECT_NEAR(shared->epochs[2].train_loss, alone.epochs[2].train_loss, 1e-4);
+  EXPECT_NEAR(shared->epochs[2].train_top1, alone.epochs[2].train_top1, 1e-4);
+  EXPECT_EQ(shared->rows.front().evaluation.images, 9);
+  EXPECT_NEAR(score_of(*shared, "float"), score_of(alone, "float"), 0.02);
+  EXPECT_EQ(score_of(*shared, "cpu"), ap_of(two.int8(), folder.path()));
 }
 
 TEST(Detector, BeginsLastLayersAnewForOtherClasses) {

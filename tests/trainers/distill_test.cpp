@@ -56,7 +56,7 @@ TEST(Distill, OfPixelsIsTheMeanOfPixels) {
   const Task task{Labels::pixels, {5, 2, 3}};
   const at::Tensor taught = at::randn({4, 5 * 2 * 3}).mul_(3), logits = at::randn({4, 5 * 2 * 3}).mul_(3);
   const auto pixels = [](const at::Tensor& of) { return of.view({4, 5, 6}).transpose(1, 2).reshape({24, 5}); };
-  EXPECT_NEAR(make_objective(task, at::kCPU)->distill(logits, taught, 2).item<double>(),
+  EXPECT_NEAR(make_objective(task, at::kCPU)->distill(logits, taught, 2, {}).item<double>(),
               distillation_loss(pixels(logits), pixels(taught), 2).item<double>(), 1e-5);
 }
 
@@ -68,7 +68,7 @@ TEST(Distill, JoinsBothLossesAndTheTeacherStays) {
   const at::Tensor images = at::randn({6, 1, 8, 8}), labels = at::tensor({0, 1, 2, 3, 0, 1}, at::kLong);
   const at::Tensor logits = at::randn({6, 4}).requires_grad_(true);
   const at::Tensor hard = at::cross_entropy_loss(logits, labels);
-  const at::Tensor joined = teacher.join(hard, logits, images, class_objective());
+  const at::Tensor joined = teacher.join(hard, logits, images, class_objective(), {});
   const at::Tensor taught = walk(graph, weights, images, {}).detach();
   EXPECT_NEAR(joined.item<double>(),
               0.7 * hard.item<double>() + 0.3 * distillation_loss(logits, taught, 4).item<double>(), 1e-6);

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "src/base/error.h"
 #include "src/train/model/model.h"
 #include "trainers/loop/input_tensors.h"
 
@@ -14,8 +15,7 @@ namespace {
 /// Batches that the loader makes and normalizes on the CPU.
 class LoadedBatches : public Batches {
  public:
-  LoadedBatches(const RunData& data, const BatchesOptions& options)
-      : data_(data), options_(options), labels_(labels_shape(data, 1)) {}
+  LoadedBatches(const RunData& data, const BatchesOptions& options) : data_(data), options_(options) {}
 
   void begin(const Epoch& epoch, long first_batch) override {
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
@@ -24,10 +24,11 @@ class LoadedBatches : public Batches {
 
   const Labelled* next() override {
     if (!loader_->next(batch_)) return nullptr;
-    const Shape shape{data_.train_transform.channels, data_.train_transform.height, data_.train_transform.width};
+    const Shape shape{data_.train_transform.channels, batch_.input.height, batch_.input.width};
     labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
-    labels_[0] = batch_.size;
-    labelled_.labels = at::from_blob(batch_.labels.data(), labels_, at::TensorOptions(at::kLong));
+    std::vector<int64_t> labels = batch_.labels_shape;
+    labels.insert(labels.begin(), batch_.size);
+    labelled_.labels = at::from_blob(batch_.labels.data(), labels, at::TensorOptions(at::kLong));
     return &labelled_;
   }
 
@@ -36,7 +37,6 @@ class LoadedBatches : public Batches {
  private:
   const RunData& data_;
   const BatchesOptions options_;
-  std::vector<int64_t> labels_;  // shape of a batch's labels
   std::optional<Loader> loader_;
   Batch batch_;
   Labelled labelled_;
@@ -53,7 +53,7 @@ std::vector<int64_t> labels_shape(const RunData& data, int images) {
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {
   return {.batch_size = options.own_size(),
           .train = true,
-          .mosaic = epoch.number < options.mosaic_epochs,
+          .join = epoch.number < options.joining_epochs,
           .seed = epoch.seed,
           .epoch = epoch.number,
           .first_batch = static_cast<int>(first_batch),
@@ -62,7 +62,10 @@ LoaderOptions loader_options(const RunData& data, const BatchesOptions& options,
           .workers = data.workers};
 }
 
-void require_batches([[maybe_unused]] const RunData& data, [[maybe_unused]] const BatchesOptions& options) {
+void require_batches(const RunData& data, const BatchesOptions& options) {
+  if (options.device.is_cuda() && data.train_transform.multi_scale > 0)
+    throw usage_error(
+        "data.multi_scale: on a GPU all batches have one size; leave it out, or train on the CPU (--device cpu)");
 #if OCTET_CUDA
   if (options.device.is_cuda() && options.resident_images == ResidentImages::on) require_resident(data, options.device);
 #endif
@@ -79,9 +82,8 @@ std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions&
 at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device) {
   if (const auto* ready = dynamic_cast<const InputTensors*>(data.train_set.get()))
     return ready->values(batch.indices, device);
-  const Transform& t = data.evaluation_transform;  // training images have the same size
-  return images_to_tensor({batch.images.data(), batch.size, {t.channels, t.height, t.width}}, data.mean, data.std,
-                          device);
+  const Shape shape{data.evaluation_transform.channels, batch.input.height, batch.input.width};
+  return images_to_tensor({batch.images.data(), batch.size, shape}, data.mean, data.std, device);
 }
 
 std::vector<size_t> evenly_spaced(const std::vector<size_t>& indices, size_t count) {

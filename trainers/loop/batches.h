@@ -36,7 +36,7 @@ struct BatchesOptions {
   at::Device device = at::kCPU;
   ResidentImages resident_images = ResidentImages::automatic;  ///< the recipe's cuda.resident_images
   int rank = 0, ranks = 1;  ///< which share of every batch to make; ranks divides batch_size
-  int mosaic_epochs = 0;    ///< the first epochs, which may have mosaics
+  int joining_epochs = 0;   ///< the first epochs, which may have images of several (mosaic, mixup)
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
@@ -47,7 +47,8 @@ std::vector<int64_t> labels_shape(const RunData& data, int images);
 /// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch);
 
-/// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it.
+/// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it,
+/// and for batches of several sizes on a GPU.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
 /// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.

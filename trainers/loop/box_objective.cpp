@@ -28,7 +28,7 @@ constexpr double kCentre = 1.5;          // strides
 constexpr double kIouCost = 3;           // factor of -log(IoU)
 constexpr double kFar = 1e6;             // cost of a cell that is not near the box's centre
 constexpr int64_t kMostCells = 10;       // of a box
-constexpr int64_t kMostPairs = 1 << 24;  // of cells and boxes that are compared at a time: 0.8 GB
+constexpr int64_t kMostPairs = 1 << 22;  // of cells and boxes that are compared at a time: 0.2 GB
 constexpr double kBoxWeight = 5;         // of 1 - IoU^2
 constexpr double kMostExponent = 20;     // of a box's size in strides, as in src/detect/decode.cpp
 
@@ -93,35 +93,99 @@ at::Tensor BoxCells::boxes() const {
 
 namespace {
 
-/// Assigns the boxes of all images at once.
+/// Which boxes take the cells, as known from some of the boxes. N images, A cells.
+struct Takers {
+  at::Tensor count;     ///< int64 [N, A]: boxes that take the cell
+  at::Tensor first;     ///< int64 [N, A]: the first of them, if there is one
+  at::Tensor cheapest;  ///< int64 [N, A]: the box, taking or not, that it costs least
+  at::Tensor cost;      ///< double [N, A]: what it costs that one
+
+  /// Takes in the boxes behind those that are known.
+  void add(const Takers& more) {
+    first = at::where(count.gt(0), first, more.first);
+    count = count + more.count;
+    cheapest = at::where(more.cost.lt(cost), more.cheapest, cheapest);
+    cost = at::minimum(cost, more.cost);
+  }
+};
+
+/// Assigns the boxes of some images, so many at a time that few pairs of cells and boxes are in memory.
+class Assigner {
+ public:
+  Assigner(const BoxCells& cells, const BoxTargets& targets)
+      : cells_(cells), targets_(targets), boxes_(cells.boxes().detach()) {
+    const at::Tensor score = at::sigmoid(cells.classes) * at::sigmoid(cells.objectness).unsqueeze(2);
+    root_ = score.detach().sqrt();
+    for_parts([&](const BoxTargets& part, int64_t) {
+      const at::Tensor any = at_centre(part).any(1, /*keepdim=*/true);
+      candidate_ = candidate_.defined() ? candidate_.logical_or(any) : any;
+    });
+  }
+
+  Assignment assign() const {
+    Takers takers;
+    for_parts([&](const BoxTargets& part, int64_t first) {
+      Takers found = takers_of(part);
+      found.first.add_(first);
+      found.cheapest.add_(first);
+      if (first == 0)
+        takers = found;
+      else
+        takers.add(found);
+    });
+    const at::Tensor label = at::where(takers.count.gt(1), takers.cheapest, takers.first);
+    const at::Tensor positive = takers.count.gt(0);
+    return {positive, label, overlap(boxes_of(targets_, label), boxes_) * positive};
+  }
+
+ private:
+  /// Calls work(part, number of its first box) for parts of the boxes of all images.
+  template <class Work>
+  void for_parts(const Work& work) const {
+    const int64_t all = targets_.valid.size(1),
+                  part = std::clamp<int64_t>(kMostPairs / root_.select(2, 0).numel(), 1, all);
+    for (int64_t first = 0; first < all; first += part) {
+      const auto of = [&](const at::Tensor& whole) { return whole.narrow(1, first, std::min(part, all - first)); };
+      work({of(targets_.valid), of(targets_.classes), of(targets_.boxes)}, first);
+    }
+  }
+
+  /// Returns which cells lie near the centre of which box, [N, G, A], as what follows is.
+  at::Tensor at_centre(const BoxTargets& part) const {
+    const auto near = [&](const at::Tensor& corner, int64_t axis) {
+      const at::Tensor away = (corner + 0.5) * cells_.stride - part.boxes.select(2, axis).unsqueeze(2);
+      return away.abs().lt(cells_.stride * kCentre);
+    };
+    return near(cells_.x, 0).logical_and(near(cells_.y, 1)).logical_and(part.valid.unsqueeze(2));
+  }
+
+  Takers takers_of(const BoxTargets& part) const {
+    const at::Tensor possible = candidate_.logical_and(part.valid.unsqueeze(2));
+    const at::Tensor iou = overlap(part.boxes.unsqueeze(2), boxes_.unsqueeze(1)) * possible;
+    // In double, so that 1e6 takes no digits from the rest.
+    const at::Tensor of_class = class_cost(root_, part.classes).transpose(1, 2);
+    const at::Tensor all =
+        of_class.to(at::kDouble) - kIouCost * at::log(iou + 1e-8) + kFar * at_centre(part).logical_not();
+    const at::Tensor cost = all.masked_fill(possible.logical_not(), std::numeric_limits<double>::infinity());
+
+    const int64_t most = std::min(kMostCells, iou.size(2));
+    const at::Tensor count = std::get<0>(iou.topk(most, 2)).sum(2).to(at::kLong).clamp(1, most);
+    const at::Tensor cheapest = std::get<0>(cost.topk(most, 2, /*largest=*/false));
+    const at::Tensor limit = pick(cheapest, count - 1).unsqueeze(2);
+    const at::Tensor taken = cost.le(limit).logical_and(possible), best = cost.argmin(1);
+    return {taken.sum(1), taken.to(at::kByte).argmax(1), best, cost.gather(1, best.unsqueeze(1)).squeeze(1)};
+  }
+
+  const BoxCells& cells_;
+  const BoxTargets& targets_;
+  const at::Tensor boxes_;  // [N, A, 4]
+  at::Tensor root_;         // [N, A, classes]: of the scores
+  at::Tensor candidate_;    // bool [N, 1, A]: near the centre of some box
+};
+
 Assignment assign_part(const BoxCells& cells, const BoxTargets& targets) {
   const at::NoGradGuard no_grad;
-  const at::Tensor boxes = cells.boxes().detach();
-  const auto near = [&](const at::Tensor& corner, int64_t axis) {
-    const at::Tensor away = (corner + 0.5) * cells.stride - targets.boxes.select(2, axis).unsqueeze(2);
-    return away.abs().lt(cells.stride * kCentre);
-  };
-  const at::Tensor valid = targets.valid.unsqueeze(2);  // [N, G, 1]; what follows is [N, G, A]
-  const at::Tensor at_centre = near(cells.x, 0).logical_and(near(cells.y, 1)).logical_and(valid);
-  const at::Tensor possible = at_centre.any(1, /*keepdim=*/true).logical_and(valid);
-  const at::Tensor iou = overlap(targets.boxes.unsqueeze(2), boxes.unsqueeze(1)) * possible;
-
-  // In double, so that 1e6 takes no digits from the rest.
-  const at::Tensor score = at::sigmoid(cells.classes) * at::sigmoid(cells.objectness).unsqueeze(2);
-  const at::Tensor of_class = class_cost(score.detach().sqrt(), targets.classes).transpose(1, 2);
-  const at::Tensor all = of_class.to(at::kDouble) - kIouCost * at::log(iou + 1e-8) + kFar * at_centre.logical_not();
-  const at::Tensor cost = all.masked_fill(possible.logical_not(), std::numeric_limits<double>::infinity());
-
-  const int64_t most = std::min(kMostCells, iou.size(2));
-  const at::Tensor count = std::get<0>(iou.topk(most, 2)).sum(2).to(at::kLong).clamp(1, most);
-  const at::Tensor cheapest = std::get<0>(cost.topk(most, 2, /*largest=*/false));
-  const at::Tensor limit = pick(cheapest, count - 1).unsqueeze(2);
-  const at::Tensor taken = cost.le(limit).logical_and(possible);
-
-  const at::Tensor takers = taken.sum(1);  // [N, A]
-  const at::Tensor label = at::where(takers.gt(1), cost.argmin(1), taken.to(at::kByte).argmax(1));
-  const at::Tensor positive = takers.gt(0);
-  return {positive, label, pick(iou.transpose(1, 2), label) * positive};
+  return Assigner(cells, targets).assign();
 }
 
 }  // namespace
@@ -143,25 +207,37 @@ Assignment assign_boxes(const BoxCells& cells, const BoxTargets& targets) {
   return {at::cat(positive), at::cat(label), at::cat(iou)};
 }
 
-BoxObjective::BoxObjective(const BoxDecoder& decoder, at::Device device) : decoder_(decoder) {
+BoxObjective::BoxObjective(const BoxDecoder& decoder, at::Device device)
+    : decoder_(decoder), device_(device), grid_(grid_of({})) {}
+
+/// Returns the shape of an output for an input of that size.
+Shape BoxObjective::shape_of(int output, const PictureSize& input) const {
+  Shape shape = decoder_.outputs[static_cast<size_t>(output)].shape;
+  if (input.height == 0) return shape;
+  shape.h = shape.h * input.height / decoder_.transform.height;
+  shape.w = shape.w * input.width / decoder_.transform.width;
+  return shape;
+}
+
+BoxObjective::Grid BoxObjective::grid_of(const PictureSize& input) const {
   const at::TensorOptions floats(at::kFloat);
   std::vector<at::Tensor> x, y, strides;
   for (const BoxHead::Level& level : decoder_.head.levels) {
-    const Shape& shape = decoder_.outputs[static_cast<size_t>(level.boxes)].shape;
+    const Shape shape = shape_of(level.boxes, input);
     x.push_back(at::arange(shape.w, floats).repeat({shape.h}));
     y.push_back(at::arange(shape.h, floats).repeat_interleave(shape.w));
     strides.push_back(at::full({static_cast<int64_t>(shape.h) * shape.w}, level.stride, floats));
   }
-  x_ = at::cat(x).to(device);
-  y_ = at::cat(y).to(device);
-  stride_ = at::cat(strides).to(device);
+  return {at::cat(x).to(device_), at::cat(y).to(device_), at::cat(strides).to(device_)};
 }
 
-BoxCells BoxObjective::cells(const at::Tensor& outputs) const {
+BoxCells BoxObjective::cells(const at::Tensor& outputs, const PictureSize& size) const {
+  const bool own = size == PictureSize{decoder_.transform.height, decoder_.transform.width};
+  const PictureSize input = own ? PictureSize{} : size;
   std::vector<at::Tensor> all;  // [N, cells, channels]
   int64_t first = 0;
-  for (const BoxDecoder::Output& output : decoder_.outputs) {
-    const Shape& shape = output.shape;
+  for (size_t o = 0; o < decoder_.outputs.size(); ++o) {
+    const Shape shape = shape_of(static_cast<int>(o), input);
     const at::Tensor flat = outputs.narrow(1, first, shape.elements()).to(at::kFloat);
     all.push_back(flat.reshape({outputs.size(0), shape.c, -1}).transpose(1, 2));
     first += shape.elements();
@@ -172,12 +248,14 @@ BoxCells BoxObjective::cells(const at::Tensor& outputs) const {
     objectness.push_back(all[static_cast<size_t>(level.objectness)]);
     classes.push_back(all[static_cast<size_t>(level.classes)]);
   }
-  return {at::cat(raw, 1), at::cat(objectness, 1).squeeze(2), at::cat(classes, 1), x_, y_, stride_};
+  const Grid grid = input.height == 0 ? grid_ : grid_of(input);
+  return {at::cat(raw, 1), at::cat(objectness, 1).squeeze(2), at::cat(classes, 1), grid.x, grid.y, grid.stride};
 }
 
-BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTargets& targets) const {
+BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTargets& targets,
+                                          const GatherShares* shares) const {
   const Assignment assigned = assign_boxes(cells, targets);
-  const at::Tensor positive = assigned.positive.to(at::kFloat), count = positive.sum().clamp_min(1);
+  const at::Tensor positive = assigned.positive.to(at::kFloat), count = divisor(positive.sum(), shares);
   const at::Tensor wanted = boxes_of(targets, assigned.label);
   const at::Tensor numbers = at::arange(cells.classes.size(2), targets.classes.options());
   const at::Tensor of_class = targets.classes.gather(1, assigned.label).unsqueeze(2).eq(numbers);
@@ -189,19 +267,21 @@ BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTarget
           .mean_iou = assigned.iou.sum() / count};
 }
 
-Objective::Judged BoxObjective::judge(const at::Tensor& outputs, const at::Tensor& labels, double) const {
-  const Losses all = losses(cells(outputs), box_targets(labels));
+Objective::Judged BoxObjective::judge(const at::Tensor& outputs, const at::Tensor& labels, double,
+                                      const Whole& whole) const {
+  const Losses all = losses(cells(outputs, whole.input), box_targets(labels), whole.shares);
   const at::Tensor loss = all.boxes + all.objectness + all.classes;
   return {loss, loss.detach(), all.mean_iou.to(at::kDouble) * static_cast<double>(labels.size(0))};
 }
 
-at::Tensor BoxObjective::distill(const at::Tensor& outputs, const at::Tensor& taught, double) const {
-  const BoxCells own = cells(outputs), wanted = cells(taught);
+at::Tensor BoxObjective::distill(const at::Tensor& outputs, const at::Tensor& taught, double,
+                                 const Whole& whole) const {
+  const BoxCells own = cells(outputs, whole.input), wanted = cells(taught, whole.input);
   const at::Tensor weight = at::sigmoid(wanted.objectness);  // [N, A]
   const at::Tensor lost = kBoxWeight * (1 - overlap(own.boxes(), wanted.boxes()).square());
   const at::Tensor classes = divergences(own.classes, wanted.classes).sum(2);
   const at::Tensor sum = divergences(own.objectness, wanted.objectness).sum() + (weight * (classes + lost)).sum();
-  return sum / weight.sum().clamp_min(1);
+  return sum / divisor(weight.sum(), whole.shares);
 }
 
 }  // namespace octet

@@ -58,22 +58,32 @@ class BoxObjective : public Objective {
     at::Tensor objectness;  ///< binary cross-entropy over all cells: are they positive?
     at::Tensor classes;   ///< binary cross-entropy over the positive cells; the target of the label's class is the IoU
     at::Tensor mean_iou;  ///< over the positive cells, without gradient
-  };  ///< float32 scalars; each sum is divided by the number of positive cells of the batch, at least 1
-  Losses losses(const BoxCells& cells, const BoxTargets& targets) const;
+  };  ///< float32 scalars; each sum is divided by the number of positive cells of the batch, as divisor() says
+  Losses losses(const BoxCells& cells, const BoxTargets& targets, const GatherShares* shares = nullptr) const;
 
-  /// Returns a network's outputs [N, elements] as walk() orders them by cell, in float32.
-  BoxCells cells(const at::Tensor& outputs) const;
+  /// Returns a network's outputs [N, elements] as walk() orders them by cell, in float32. input: see Whole.
+  BoxCells cells(const at::Tensor& outputs, const PictureSize& input = {}) const;
 
-  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const override;
+  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing,
+               const Whole& whole) const override;
 
   /// Returns the divergence (Kullback-Leibler) of the teacher's objectness and the outputs', summed over all cells,
   /// plus that of the classes and 5 (1 - IoU^2) of the boxes, weighted by the teacher's objectness; all divided by the
   /// sum of these weights, at least 1. There is no temperature: probabilities of a sigmoid are not softened.
-  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const override;
+  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature,
+                     const Whole& whole) const override;
 
  private:
+  /// Where the cells are, each [A].
+  struct Grid {
+    at::Tensor x, y, stride;
+  };
+  Shape shape_of(int output, const PictureSize& input) const;
+  Grid grid_of(const PictureSize& input) const;
+
   const BoxDecoder decoder_;
-  at::Tensor x_, y_, stride_;  // [A]
+  const at::Device device_;
+  const Grid grid_;  // of the network's own input
 };
 
 }  // namespace octet

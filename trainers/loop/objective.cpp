@@ -24,12 +24,10 @@ at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
 
 at::Tensor labelled(const at::Tensor& labels) { return labels.ge(0); }
 
-/// Returns the divisor of the mean: the number of labelled pixels, or 1 if there are none.
-at::Tensor count(const at::Tensor& labels) { return labelled(labels).sum().clamp_min(1); }
-
 /// The cross-entropy written out, because LibTorch's for images (nll_loss2d) has no deterministic form on the GPU. No
 /// class equals kNoLabel, so the target of such a pixel is all zeros.
-at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing,
+                       const GatherShares* shares) {
   const at::Tensor log_shares = at::log_softmax(as_pixels(logits, labels).to(at::kFloat), 1);
   const int64_t classes = log_shares.size(1);
   const at::Tensor numbers = at::arange(classes, labels.options()).view({1, -1, 1, 1});
@@ -39,20 +37,26 @@ at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, doubl
         labelled(labels).unsqueeze(1).to(at::kFloat).mul(smoothing / static_cast<double>(classes));
     target = target.mul(1 - smoothing).add(spread);
   }
-  return log_shares.mul(target).sum().neg().div(count(labels));
+  return log_shares.mul(target).sum().neg().div(divisor(labelled(labels).sum(), shares));
 }
 
 }  // namespace
 
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
-  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing);
+at::Tensor divisor(const at::Tensor& mine, const GatherShares* shares) {
+  if (shares == nullptr) return mine.clamp_min(1);
+  const at::Tensor all = (*shares)(mine.to(at::kDouble));
+  return all.sum(0).clamp_min(1).div(all.size(0)).to(at::kFloat);
+}
+
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing, const GatherShares* shares) {
+  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing, shares);
   return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
 }
 
-at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const GatherShares* shares) {
   if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
   const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
-  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(count(labels));
+  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(divisor(labelled(labels).sum(), shares));
 }
 
 namespace {
@@ -62,14 +66,17 @@ class ClassObjective : public Objective {
   /// classes: of pixels; 0: of images.
   explicit ClassObjective(int64_t classes) : classes_(classes) {}
 
-  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const override {
-    const at::Tensor loss = mean_loss(outputs, labels, smoothing);
+  Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing,
+               const Whole& whole) const override {
+    const GatherShares* const shares = whole.shares;
+    const at::Tensor loss = mean_loss(outputs, labels, smoothing, shares);
     const at::NoGradGuard no_grad;  // validation measures it without smoothing
-    const at::Tensor plain = smoothing > 0 ? mean_loss(outputs.detach(), labels, 0) : loss.detach();
-    return {loss, plain, correct_images(outputs.detach(), labels)};
+    const at::Tensor plain = smoothing > 0 ? mean_loss(outputs.detach(), labels, 0, shares) : loss.detach();
+    return {loss, plain, correct_images(outputs.detach(), labels, shares)};
   }
 
-  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const override {
+  at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature,
+                     const Whole&) const override {
     const auto by_pixel = [&](const at::Tensor& logits) {
       return classes_ > 0 ? logits.reshape({logits.size(0), classes_, -1}) : logits;
     };

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "src/eval/evaluate.h"
+#include "src/train/model/model.h"
 
 namespace octet {
 
@@ -21,13 +22,26 @@ class Objective {
     /// are trained and their labels.
     at::Tensor right;
   };
+  /// What a batch is beside its outputs and labels.
+  struct Whole {
+    PictureSize input;  ///< of its images; 0 x 0: the network's own
+    /// Of processes that have equal numbers of the batch's images each, but may not have equal numbers of labelled
+    /// pixels or boxes: the mean of their losses is the batch's; null: the batch is whole.
+    const GatherShares* shares = nullptr;
+  };
   /// Judges the outputs [N, elements] of a network, as walk() returns them, by the labels of a batch, as LabelWriter
   /// orders them. Waits for no GPU. smoothing: as mean_loss() has it; boxes have none.
-  virtual Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing) const = 0;
+  virtual Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing,
+                       const Whole& whole) const = 0;
 
   /// Returns how far the outputs are from those of a teacher, a float32 scalar: the loss of distillation.
-  virtual at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature) const = 0;
+  virtual at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature,
+                             const Whole& whole) const = 0;
 };
+
+/// Returns what a sum over a batch is divided by, whose parts several processes may have: `mine`, or the mean of all
+/// theirs; at least 1, or what is left of 1 for one of several.
+at::Tensor divisor(const at::Tensor& mine, const GatherShares* shares);
 
 /// Returns the objective of classes, of images or of pixels, which the shape of the labels tells apart; it distills
 /// those of images.
@@ -38,11 +52,13 @@ std::shared_ptr<const Objective> make_objective(const Task& task, at::Device dev
 
 /// Returns the mean cross-entropy over the labels, a float32 scalar. logits: [N, classes] as walk() returns them, or
 /// [N, classes * H * W] for pixels. labels: int64 [N], or [N, H, W] where pixels with kNoLabel do not count; the mean
-/// is 0 if no pixel counts. smoothing: share of the target spread over all classes (Szegedy et al. 2016).
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing);
+/// is 0 if no pixel counts. smoothing: share of the target spread over all classes (Szegedy et al. 2016). shares: see
+/// Objective::Whole.
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing,
+                     const GatherShares* shares = nullptr);
 
 /// Returns how many images are classified correctly, a float64 scalar. For pixels it is N times the share of labelled
 /// pixels that are correct.
-at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels);
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const GatherShares* shares = nullptr);
 
 }  // namespace octet

@@ -110,9 +110,12 @@ at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const 
 TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Tensor& labels,
                                           const at::Tensor& images) const {
   const Objective& objective = phase_.objective ? *phase_.objective : class_objective();
-  const Objective::Judged judged = objective.judge(logits, labels, recipe_.label_smoothing);
+  Objective::Whole whole;
+  if (images.defined()) whole.input = {static_cast<int>(images.size(2)), static_cast<int>(images.size(3))};
+  if (gather_ && !staged_) whole.shares = &gather_;
+  const Objective::Judged judged = objective.judge(logits, labels, recipe_.label_smoothing, whole);
   at::Tensor loss = judged.loss;
-  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, images, objective);
+  if (phase_.teacher != nullptr) loss = phase_.teacher->join(loss, logits, images, objective, whole);
   const c10::NoGradGuard no_grad;
   return {loss, at::stack({loss.detach().to(at::kDouble), judged.right, judged.plain.to(at::kDouble)})};
 }
@@ -189,13 +192,13 @@ Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, 
 }
 
 at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images,
-                         const Objective& objective) const {
+                         const Objective& objective, const Objective::Whole& whole) const {
   at::Tensor teacher_logits;
   {
     const at::NoGradGuard no_grad;
     teacher_logits = walk(graph, weights, images, {});
   }
-  return loss * (1 - weight) + objective.distill(logits, teacher_logits, temperature) * weight;
+  return loss * (1 - weight) + objective.distill(logits, teacher_logits, temperature, whole) * weight;
 }
 
 }  // namespace octet

@@ -33,7 +33,7 @@ struct Teacher {
   /// softmax(logits / T)), the mean over the batch. T^2 keeps the size of the gradient. images: those the student saw.
   /// Under autocast the teacher's outputs have the low precision, too.
   at::Tensor join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images,
-                  const Objective& objective) const;
+                  const Objective& objective, const Objective::Whole& whole) const;
 };
 
 /// Returns a teacher with a copy of `weights`.

@@ -41,7 +41,7 @@ BatchesOptions batches_of(const Phase& phase, const RunData& data) {
           .resident_images = phase.cuda.resident_images,
           .rank = mine.share,
           .ranks = mine.shares,
-          .mosaic_epochs = phase.recipe->epochs - data.mosaic_off};
+          .joining_epochs = phase.recipe->epochs - data.mosaic_off};
 }
 
 /// Seeds LibTorch's own random number generator, which only dropout uses.
@@ -72,9 +72,9 @@ class Trainer {
     if (position_.finished) return;
     require_scales();
     require_same_network("before training");
-    if (data_.train_transform.mosaic > 0 && recipe_.epochs <= data_.mosaic_off)
-      say(fmt::format("note: {} has no mosaics: it has {} epochs, and data.mosaic_off is {}", phase_.name,
-                      recipe_.epochs, data_.mosaic_off));
+    if (data_.train_transform.joins() && recipe_.epochs <= data_.mosaic_off)
+      say(fmt::format("note: {} has no {}: it has {} epochs, and data.mosaic_off is {}", phase_.name,
+                      data_.train_transform.mosaic > 0 ? "mosaics" : "mixed images", recipe_.epochs, data_.mosaic_off));
     for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
       run_epoch();
       require_same_network(fmt::format("after epoch {}", position_.epoch + 1));

@@ -69,7 +69,7 @@ CalibratedRanges HeldBack::choose_ranges() {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
   const ChosenRanges ranges = octet::choose_ranges(model_, OutputErrors(model_, x_, wanted_), range_methods());
-  return {text_of(ranges, images), ranges.lost};
+  return {text_of(ranges, images), ranges.trials[ranges.chosen].ranges, ranges.lost};
 }
 
 }  // namespace octet

@@ -33,8 +33,9 @@ class HeldBack {
   /// (mse 0.61 %, ...)", and how much is lost.
   CalibratedRanges choose_ranges();
 
-  /// Returns the share of the outputs that the model, as it is now, loses: OutputErrors::lost().
-  double lost() const { return OutputErrors(model_, x_, wanted_).lost(); }
+  /// Returns the share of the outputs that a model of the same float network, as it is now, loses:
+  /// OutputErrors::lost().
+  double lost(QuantizedModel& model) const { return OutputErrors(model, x_, wanted_).lost(); }
 
  private:
   QuantizedModel& model_;

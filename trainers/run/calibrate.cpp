@@ -263,6 +263,7 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::fun
   const FullPrecision full;  // ranges are those of the float32 network on every device
   const at::NoGradGuard no_grad;
   CalibratedRanges ranges;
+  ranges.taken = {recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile};
   try {
     say_sparse_layers(model.prepared());
     std::optional<HeldBack> held;

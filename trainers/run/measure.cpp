@@ -257,7 +257,7 @@ std::vector<OwnedProgram> trained_programs(const Run& run, const QuantizedModel&
 }
 
 DerivedConstants derived_constants(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
-  return derive_constants({.written = run.graph,
+  return derive_constants({.written = quantized_graph(run, model.weights()),
                            .prepared = model.prepared(),
                            .params = float_params(model.used_weights()),
                            .weight_scales = model.weight_scales(),

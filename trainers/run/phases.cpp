@@ -170,7 +170,7 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
   constexpr double kMuch = 0.02;  // a network that loses so much of its outputs is a point or two worse calibrated only
-  if (!lost) lost = HeldBack(model, run).lost();
+  if (!lost) lost = HeldBack(model, run).lost(model);
   const EdgeScales scales = *lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
   say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
                   name_in(kEdgeScales, scales), percent(*lost), *lost > kMuch ? "more than" : "within",
@@ -257,11 +257,12 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
   say_what_it_costs(run, "qat", recipe.precision);
   Weights weights = model.weights();  // the same tensors
-  Phase phase = phase_of(run, "qat", recipe, run.graph, weights);
+  const Graph graph = quantized_graph(run, weights);
+  Phase phase = phase_of(run, "qat", recipe, graph, weights);
   phase.quantized = &model;
   std::optional<Teacher> teacher;
   if (recipe.distill_weight > 0) {
-    teacher = make_teacher(fuse(run.graph), weights, recipe.distill_weight, recipe.distill_temperature);
+    teacher = make_teacher(fuse(graph), weights, recipe.distill_weight, recipe.distill_temperature);
     phase.teacher = &*teacher;
   }
   const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw

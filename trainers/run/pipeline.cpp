@@ -46,7 +46,7 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
                                       CalibratedRanges& ranges, EdgeScales& scales) {
   train_float(run, weights, resume);
-  ranges = calibrate(model, run);
+  ranges = calibrate_as_recipe(model, run);
   std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
   scales = train_qat(run, model, resume, interrupted, ranges.lost);
   if (run.writes()) save_quantized(model, run.directory.quantized());

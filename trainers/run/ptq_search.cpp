@@ -214,7 +214,7 @@ class Search {
 QuantizedModel calibrated(const Run& run, Weights weights) {
   for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
   QuantizedModel model = make_quantized(run, weights);
-  calibrate(model, run);
+  calibrate_as_recipe(model, run);
   return model;
 }
 

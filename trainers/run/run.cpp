@@ -27,6 +27,7 @@
 #include "src/report/report.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
+#include "src/train/repair/channel_scales.h"
 #include "src/train/repair/distill.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
@@ -255,9 +256,13 @@ EdgeScales edge_scales(const Run& run) {
   return observable ? EdgeScales::observed : EdgeScales::fixed;
 }
 
+Graph quantized_graph(const Run& run, const Weights& weights) {
+  return with_channel_scales(run.graph, [&](const std::string& parameter) { return weights.contains(parameter); });
+}
+
 QuantizedModel make_quantized(const Run& run, const Weights& weights) {
   const QuantRecipe& quant = run.recipe.quant;
-  Graph fused = fuse(run.graph);
+  Graph fused = fuse(quantized_graph(run, weights));
   if (run.recipe.calibrate.equalize) fused = equalizable(std::move(fused));
   if (run.recipe.calibrate.bias_correction) require_biases(fused);
   if (run.recipe.calibrate.distill_steps > 0) require_teachable(fused);
@@ -294,7 +299,9 @@ QuantizedModel load_quantized(const Run& run) {
     throw data_error(fmt::format("{}: version {}, this octet reads {}; train again with this octet", path,
                                  version->second, kQuantizedVersion));
   }
-  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  const Graph graph = with_channel_scales(
+      run.graph, [&](const std::string& parameter) { return file.tensors.contains("weights." + parameter); });
+  Weights weights = initial_weights(graph, run.recipe.seed);
   restore_weights(file, weights, path);
   QuantizedModel model = make_quantized(run, to_device(weights, run.device));
   model.load_state(get_tensors(file, "quantizer"));

@@ -20,6 +20,7 @@
 #include "src/recipe/run.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantized_model.h"
+#include "src/train/repair/output_error.h"
 #include "trainers/parallel/ranks.h"
 
 namespace octet {
@@ -69,12 +70,16 @@ QuantSpec quant_spec(const QuantRecipe& quant);
 /// little, or fixed where observing is not possible (several processes on GPUs, stages).
 EdgeScales edge_scales(const Run& run);
 
+/// Returns run.graph, with a scale for each channel of the functions for which `weights` have them.
+Graph quantized_graph(const Run& run, const Weights& weights);
+
 /// Returns the network with fake quantizers as the recipe says, not calibrated. It shares `weights`.
 QuantizedModel make_quantized(const Run& run, const Weights& weights);
 
-/// What calibrate.method auto chose.
+/// How ranges were found.
 struct CalibratedRanges {
-  std::string chosen;          ///< which ranges, in a sentence; "" with another method
+  std::string chosen;          ///< what calibrate.method auto chose, in a sentence; "" with another method
+  RangeMethod taken;           ///< of all activations, or of most
   std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
 };
 
@@ -83,6 +88,10 @@ struct CalibratedRanges {
 /// if given, is called between ranges and repairs of weights, and may change the ranges. With method auto the ranges
 /// are those that lose least on validation images, without labels.
 CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
+
+/// calibrate(), and with recipe.calibrate.channel_scales: functions such as SiLU get a scale for each channel where the
+/// network then loses less on validation images; `model` becomes another one then, with weights of its own.
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);

@@ -12,6 +12,7 @@
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/net/shapes.h"
 #include "src/quant/plan.h"
 #include "src/train/qat/quantizers.h"
 #include "trainers/gpu.h"
@@ -84,6 +85,38 @@ void require_stages(const Run& run) {
   require_stage_precision(run.recipe.qat, "qat", run.device);
 }
 
+/// Refuses sizes of batches that the network does not take, or answers for in other proportions.
+void require_sizes(const Run& run) {
+  const Transform& t = run.data.train_transform;
+  if (t.multi_scale == 0) return;
+  const std::vector<PictureSize> sizes = input_sizes(t);
+  if (sizes.size() == 1)
+    throw usage_error(
+        fmt::format("data.multi_scale: {:g} leaves one size, {}x{}: sizes are multiples of up to 32 pixels; take more, "
+                    "or leave it out",
+                    t.multi_scale, t.height, t.width));
+  for (const PictureSize& size : sizes) {
+    Graph graph = run.graph;
+    graph.nodes.front().shape.h = size.height;
+    graph.nodes.front().shape.w = size.width;
+    const auto refuse = [&](const std::string& why) {
+      throw usage_error(fmt::format("data.multi_scale: the network does not take images of {}x{}: {}; leave it out",
+                                    size.height, size.width, why));
+    };
+    try {
+      infer_shapes(graph);
+    } catch (const Error& error) {
+      refuse(error.what());
+    }
+    for (const int output : graph.outputs) {
+      const Shape &own = run.graph.nodes[output].shape, &now = graph.nodes[output].shape;
+      if (own.h * size.height != now.h * t.height || own.w * size.width != now.w * t.width)
+        refuse(fmt::format("its output '{}' becomes {}, {} of {}x{}", graph.nodes[output].name, to_string(now),
+                           to_string(own), t.height, t.width));
+    }
+  }
+}
+
 }  // namespace
 
 void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
@@ -93,6 +126,7 @@ void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at
 }
 
 void require_trainable(const Run& run) {
+  require_sizes(run);
   const ParallelRecipe& parallel = run.recipe.parallel;
   const bool staged = !parallel.stages.empty();
   if (staged) require_stages(run);
@@ -116,11 +150,9 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
-  if (const Labels labels = run.data.task().labels; run.ranks && labels != Labels::image)
+  if (run.ranks && run.recipe.calibrate.channel_scales)
     throw usage_error(
-        fmt::format("data.labels: {0} trains in one process: the share of labelled {0} may differ between the "
-                    "processes' pictures; leave --gpus out",
-                    name_in(kLabels, labels)));
+        "calibrate.channel_scales: true is chosen in one process; leave it out with several processes, or --gpus");
   const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
   if (run.ranks && observes) {
     if (run.device.is_cuda())

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product of AMX (Intel's servers from Sapphire Rapids on): a tile of up to 32 pixels x 32 channels, all of
-// k, in four of the eight tile registers, 16 rows of 64 bytes each.
+// The matrix product of AMX (Intel's servers from Sapphire Rapids on): units of 32 pixels x 32 channels, all of k, in
+// four of the eight tile registers, 16 rows of 64 bytes each.
 //
-// TDPBUSD adds to 16 x 16 accumulators the products of 16 pixels x 64 unsigned codes and of 64 x 16 channels' signed
-// weights, so codes are used as they are. Weights come as for vpdpbusd, [k / 4][channels][4], which is the layout that
-// the instruction asks for; codes are rows as they lie in memory. k is divided into equal pieces of at most 64 bytes.
-// Per piece 4 loads of tiles (8 cycles each) serve 4 products (16 cycles each), the blocking by 2 x 2 of Intel's
-// Optimization Reference Manual (chapter "Intel Advanced Matrix Extensions": blocking of tiles, and the latencies: a
-// product 52 cycles, LDTILECFG 204). A configuration is kept for as long as tiles have one shape.
+// TDPBUSD adds to 16 x 16 sums the products of 16 pixels x 64 unsigned codes and of 64 x 16 channels' signed weights,
+// so codes are used as they are. Weights come as for vpdpbusd, [k / 4][channels][4], which is the layout that the
+// instruction asks for; codes are rows as they lie in memory. Per piece of k 4 loads of tiles (8 cycles each) serve 4
+// products (16 cycles each): the blocking by 2 x 2 of Intel's Optimization Reference Manual. On two cores of Emerald
+// Rapids a piece took 23 ns from L1, and 35 to 55 ns where weights and codes came from L2. That machine has phases in
+// which tile instructions hardly overlap (80 to 95 ns); the loads stand before the products since that takes a seventh
+// less then, and as long otherwise.
 //
-// Accumulators begin with the channels' start values, the same for each row: a load with stride 0. They leave through
-// memory, since no instruction moves a tile to vectors, and end as codes in AVX-512 registers.
+// Sums leave their registers through memory, since no instruction moves a tile to vectors, and become codes in AVX-512
+// registers while the next unit is computed: a few pixels behind each piece, the last ones between the stores of that
+// unit, which would otherwise wait for its products (52 cycles each) and keep what follows out of the core's queues.
+//
+// Sums begin with the channels' start values, the same for each row: a load with stride 0.
+#include "kernels/conv/cpu/amx.h"
+
 #include <immintrin.h>
 
-#include "kernels/conv/cpu/avx512_tiles.h"
-#include "kernels/conv/cpu/micro_kernels.h"
+#include "kernels/conv/cpu/avx512_epilogue.h"
 
 namespace octet::kernels {
 namespace {
 
-constexpr int kTileRows = 16, kPieceBytes = 64;
+constexpr int kTileRows = 16;
+constexpr int kPairs = kTilePixels / 2;  // of a panel whose pixels are all neighbours
+constexpr int kAll = 1 << 20;            // more pairs than a panel has
+constexpr int kHalfChannels = kTileChannels / 2;
+constexpr int kTileSums = kTileRows * kHalfChannels;
 
 /// The operand of LDTILECFG.
 struct alignas(64) TileConfig {
@@ -28,158 +37,202 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-using Finish = void (*)(const GemmTile& tile, const int32_t* sums);
-
-/// What a thread has begun: the rows that its tile registers have, 0 for none, and the tile whose accumulators are
-/// still numbers. They become codes while the registers compute the next tile's.
-struct Begun {
-  int rows = 0;
-  int slot = 0;  ///< the half of sums that the next tile takes
-  Finish finish = nullptr;
-  GemmTile tile;
-  alignas(64) int32_t sums[2][2 * kTileRows * 2 * kLanes] = {};
-};
-constinit thread_local Begun begun;
-
-/// Sets the registers' shape: 2 * m + n hold accumulators, 4 + m codes and 6 + n weights. `rows` may be read. A product
-/// takes as long with few rows as with 16, so the rows behind a tile's own are computed too, where they can be read:
-/// tiles of a layer then have one shape, but for the last of a tensor.
-void configure(Begun& b, int rows, int piece) {
-  if (b.rows == rows) return;  // the piece is the same until release()
-  b.rows = rows;
+/// Sets the registers' shape: 0 to 3 hold sums, of both halves of the pixels for the first 16 channels, then for the
+/// others; 4 and 5 codes, 6 and 7 weights. A panel of up to 16 rows is computed twice.
+void configure(const TileProduct& p) {
   TileConfig config;
-  for (int m = 0; m < 2; ++m) {
-    const int tile_rows = m == 0 ? (rows < kTileRows ? rows : kTileRows) : rows - kTileRows;
-    for (int n = 0; n < 2 && tile_rows > 0; ++n) {
-      config.rows[2 * m + n] = static_cast<uint8_t>(tile_rows);
-      config.row_bytes[2 * m + n] = 4 * kLanes;
+  for (int half = 0; half < 2; ++half) {
+    const int rows = p.rows <= kTileRows ? p.rows : half == 0 ? kTileRows : p.rows - kTileRows;
+    for (int tile = half; tile < 6; tile += 2) {
+      config.rows[tile] = static_cast<uint8_t>(rows);
+      config.row_bytes[tile] = static_cast<uint16_t>(tile < 4 ? kSumRow : p.piece_bytes);
     }
-    if (tile_rows > 0) {
-      config.rows[4 + m] = static_cast<uint8_t>(tile_rows);
-      config.row_bytes[4 + m] = static_cast<uint16_t>(piece);
-    }
-    config.rows[6 + m] = static_cast<uint8_t>(piece / 4);
-    config.row_bytes[6 + m] = 4 * kLanes;
+    config.rows[6 + half] = static_cast<uint8_t>(p.piece_bytes / 4);
+    config.row_bytes[6 + half] = kSumRow;
   }
   __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
-void settle() {
-  if (begun.finish == nullptr) return;
-  begun.finish(begun.tile, begun.sums[begun.slot ^ 1]);
-  begun.finish = nullptr;
+/// Replaces codes by the table's bytes; table: [4] vectors of 64 bytes.
+OCTET_ALWAYS_INLINE __m512i look_up(const __m512i* table, __m512i codes) {
+  const __m512i low = _mm512_permutex2var_epi8(table[0], codes, table[1]);
+  const __m512i high = _mm512_permutex2var_epi8(table[2], codes, table[3]);
+  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(codes), low, high);
 }
 
-void release() {
-  settle();
-  _tile_release();
-  begun.rows = 0;
-}
+/// Computes a product; its sums become codes by the way.
+template <bool kResidual, bool kLookup>
+class Product {
+ public:
+  explicit Product(const TileProduct& p) : p_(p), constants_(*p.epilogue) {
+    code_lines_ = p.together > 1 ? kTilePixels : (kTilePixels + p.blocks - 1) / p.blocks;
+    pairs_ = (kPairs + p.pieces - 1) / p.pieces;
+    for (int i = 0; kLookup && i < 4; ++i) table_[i] = _mm512_loadu_si512(p.lookup + 64 * i);
+  }
 
-/// Computes accumulators [32][16 * kWidth] of up to 16 * kHeight rows.
-template <int kHeight, int kWidth>
-OCTET_ALWAYS_INLINE void multiply(const GemmTile& tile, int pieces, int piece, int32_t* sums) {
-  constexpr ptrdiff_t kStride = static_cast<ptrdiff_t>(kWidth) * 64;
-  const ptrdiff_t below = kTileRows * tile.a_stride;
-  __asm__ volatile("" : : : "memory");  // the intrinsics do not say that they read memory
-  _tile_loadd(0, tile.init, 0);
-  if constexpr (kWidth > 1) _tile_loadd(1, tile.init + kLanes, 0);
-  if constexpr (kHeight > 1) _tile_loadd(2, tile.init, 0);
-  if constexpr (kHeight > 1 && kWidth > 1) _tile_loadd(3, tile.init + kLanes, 0);
-  const uint8_t* a = tile.a;
-  const int8_t *w = tile.w, *next_w = tile.next_w;
-  const ptrdiff_t weights = piece / 4 * kStride;
-  for (int i = 0; i < pieces; ++i, a += piece, w += weights) {
-    _tile_loadd(6, w, kStride);
-    _tile_loadd(4, a, tile.a_stride);
-    _tile_dpbusd(0, 4, 6);
-    if constexpr (kWidth > 1) {
-      _tile_loadd(7, w + 64, kStride);
-      _tile_dpbusd(1, 4, 7);
+  void run() {
+    for (int first = 0; first < p_.panel_count; first += p_.together) {
+      const int last = first + p_.together < p_.panel_count ? first + p_.together : p_.panel_count;
+      for (int block = 0; block < p_.blocks; ++block) {
+        for (int panel = first; panel < last; ++panel) {
+          if (block == 0) next_codes_ = p_.in_place && panel + 1 < p_.panel_count ? p_.panels[panel + 1].a : nullptr;
+          compute(panel, block);
+          if (p_.together > 1) next_codes_ = nullptr;
+        }
+      }
     }
-    if constexpr (kHeight > 1) {
-      _tile_loadd(5, a + below, tile.a_stride);
-      _tile_dpbusd(2, 5, 6);
-      if constexpr (kWidth > 1) _tile_dpbusd(3, 5, 7);
+    finish(kAll);
+  }
+
+ private:
+  /// Computes a block of a panel, and meanwhile turns the sums of the unit before into codes.
+  void compute(int panel, int block) {
+    const TilePanel& from = p_.panels[panel];
+    const ptrdiff_t piece_weights = static_cast<ptrdiff_t>(p_.piece_bytes) * kHalfChannels;
+    const ptrdiff_t half_weights = piece_weights * p_.pieces, a_stride = p_.a_stride;
+    const ptrdiff_t below = p_.rows > kTileRows ? kTileRows * a_stride : 0;
+    const int8_t* w = p_.w + 2 * block * half_weights;
+    const int32_t* init = p_.init + block * kTileChannels;
+    if (block % 2 == 0) prefetch_pixels(from, block * kTileChannels);
+
+    __asm__ volatile("" : : : "memory");  // the intrinsics do not say that they read memory
+    _tile_loadd(0, init, 0);
+    _tile_loadd(1, init, 0);
+    _tile_loadd(2, init + kHalfChannels, 0);
+    _tile_loadd(3, init + kHalfChannels, 0);
+    for (int piece = 0; piece < p_.pieces; ++piece, w += piece_weights) {
+      const uint8_t* a = from.a + p_.piece_at[piece];
+      _tile_loadd(6, w, kSumRow);
+      _tile_loadd(4, a, a_stride);
+      _tile_loadd(7, w + half_weights, kSumRow);
+      _tile_loadd(5, a + below, a_stride);
+      _tile_dpbusd(0, 4, 6);
+      _tile_dpbusd(1, 5, 6);
+      _tile_dpbusd(2, 4, 7);
+      _tile_dpbusd(3, 5, 7);
+      if (next_codes_ != nullptr) {
+        for (int line = 0; line < code_lines_; ++line, next_codes_ += 64) _mm_prefetch(next_codes_, _MM_HINT_T1);
+      }
+      if (piece < kPairs) finish(pairs_);
     }
-    if (next_w != tile.w) {
-      for (ptrdiff_t line = 0; line < weights; line += 64) _mm_prefetch(next_w + line, _MM_HINT_T1);
-      next_w += weights;
+    int32_t* sums = sums_[slot_ ^ 1];
+    _tile_stored(0, sums, kSumRow);
+    finish(2);
+    _tile_stored(1, sums + kTileSums, kSumRow);
+    finish(2);
+    _tile_stored(2, sums + 2 * kTileSums, kSumRow);
+    finish(2);
+    _tile_stored(3, sums + 3 * kTileSums, kSumRow);
+    finish(kAll);
+    slot_ ^= 1;
+    begin_finishing(from, block);
+  }
+
+  /// Asks for the cache lines that a panel's codes and residual lie in, from a channel on.
+  void prefetch_pixels(const TilePanel& panel, int channel) {
+    uint8_t* y = p_.y + panel.first_pixel * p_.y_stride + channel;
+    const uint8_t* residual = kResidual ? p_.residual + panel.first_pixel * p_.residual_stride + channel : nullptr;
+    for (int i = 0; i < kTilePixels; ++i, y += p_.y_stride) {
+      __builtin_prefetch(y, 1);
+      if (kResidual) __builtin_prefetch(residual + i * p_.residual_stride);
     }
   }
-  _tile_stored(0, sums, kStride);
-  if constexpr (kWidth > 1) _tile_stored(1, sums + kLanes, kStride);
-  if constexpr (kHeight > 1) _tile_stored(2, sums + kTileRows * kLanes * kWidth, kStride);
-  if constexpr (kHeight > 1 && kWidth > 1) _tile_stored(3, sums + kTileRows * kLanes * kWidth + kLanes, kStride);
-}
 
-/// Turns rows [first, first + kRows) of the accumulators into codes.
-template <bool kResidual, bool kLogits, int kRows, int kWidth>
-OCTET_ALWAYS_INLINE void finish_rows(GemmTile tile, const EpilogueConstants& constants, int first,
-                                     const int32_t* sums) {
-  const int element = kLogits ? sizeof(float) : 1;
-  tile.y = static_cast<uint8_t*>(tile.y) + first * tile.y_stride * element;
-  if (kResidual) tile.residual += first * tile.residual_stride;
-  __m512i acc[kRows][kWidth];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kWidth; ++n) acc[m][n] = _mm512_load_si512(sums + ((first + m) * kWidth + n) * kLanes);
-  finish<kResidual, kLogits>(tile, constants, acc);
-}
-
-template <bool kResidual, bool kLogits, int kWidth>
-void finish_all(const GemmTile& tile, const int32_t* sums) {
-  const EpilogueConstants constants(*tile.epilogue);
-  int row = 0;
-  for (; row + 2 <= tile.rows; row += 2) finish_rows<kResidual, kLogits, 2, kWidth>(tile, constants, row, sums);
-  if (row < tile.rows) finish_rows<kResidual, kLogits, 1, kWidth>(tile, constants, row, sums);
-}
-
-template <int kWidth>
-Finish finish_of(const Epilogue& e) {
-  if (e.float_output) return e.has_residual ? finish_all<true, true, kWidth> : finish_all<false, true, kWidth>;
-  return e.has_residual ? finish_all<true, false, kWidth> : finish_all<false, false, kWidth>;
-}
-
-template <int kHeight, int kWidth>
-void gemm(const GemmTile& tile) {
-  Begun& b = begun;
-  const int pieces = (4 * tile.k_steps + kPieceBytes - 1) / kPieceBytes, piece = 4 * tile.k_steps / pieces;
-  configure(b, tile.readable_rows < 2 * kTileRows ? tile.readable_rows : 2 * kTileRows, piece);
-  multiply<kHeight, kWidth>(tile, pieces, piece, b.sums[b.slot]);
-  b.slot ^= 1;
-  if (b.finish != nullptr) b.finish(b.tile, b.sums[b.slot]);
-  b.tile = tile;
-  b.finish = finish_of<kWidth>(*tile.epilogue);
-}
-
-GemmKernels make_kernels() {
-  GemmKernels k;
-  k.isa = "amx";
-  k.k_group = 4;
-  k.k_piece = kPieceBytes;
-  k.activation_bytes = 1;
-  k.lanes = kLanes;
-  k.width = k.flat_width = 2;
-  k.rows = k.flat_rows = 2 * kTileRows;
-  k.equal_panels = false;
-  k.min_task_work = 1 << 21;
-  k.tasks = 4;  // more would divide channels where rows are few, and tasks that share rows read and gather them again
-  k.gather = gather;
-  k.settle = settle;
-  k.release = release;
-  set_pair_order(k);
-  for (int rows = 1; rows <= 2 * kTileRows; ++rows) {
-    k.kernel[0][rows - 1] = rows <= kTileRows ? gemm<1, 1> : gemm<2, 1>;
-    k.kernel[1][rows - 1] = rows <= kTileRows ? gemm<1, 2> : gemm<2, 2>;
+  void begin_finishing(const TilePanel& panel, int block) {
+    const int channel = block * kTileChannels, left = p_.channels - channel;
+    sums_of_unit_ = sums_[slot_];
+    if (kResidual) residual_ = p_.residual + panel.first_pixel * p_.residual_stride + channel;
+    y_ = p_.y + panel.first_pixel * p_.y_stride + channel;
+    multiplier_ = p_.multiplier + channel;
+    bias_ = p_.bias + channel;
+    mask_ = left >= kTileChannels ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+    pair_ = panel.pairs;
+    last_pair_ = pair_ + panel.pair_count;
+    single_ = panel.singles;
+    last_single_ = single_ + panel.single_count;
   }
-  return k;
-}
+
+  /// Turns sums into codes, up to so many pairs of pixels.
+  __attribute__((noinline)) void finish(int pairs) {
+    const TilePair *pair = pair_, *last = last_pair_ - pair < pairs ? last_pair_ : pair + pairs;
+    pair_ = last;
+    const __m512 multiplier[2] = {_mm512_load_ps(multiplier_), _mm512_load_ps(multiplier_ + kHalfChannels)};
+    const __m512 bias[2] = {_mm512_load_ps(bias_), _mm512_load_ps(bias_ + kHalfChannels)};
+    for (; pair < last; ++pair) {
+      const __m512i codes = codes_of(pair->sums, pair->pixel, kSumRow, 1, multiplier, bias);
+      uint8_t* y = y_ + pair->pixel * p_.y_stride;
+      if (mask_ == ~__mmask32{0}) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), _mm512_castsi512_si256(codes));
+        // GCC would first extract the other half into a register, by the unit that packs.
+        auto* next = reinterpret_cast<__m256i_u*>(y + p_.y_stride);
+        __asm__("vextracti64x4 $1, %1, %0" : "=m"(*next) : "v"(codes));
+      } else {
+        _mm256_mask_storeu_epi8(y, mask_, _mm512_castsi512_si256(codes));
+        _mm256_mask_storeu_epi8(y + p_.y_stride, mask_, _mm512_extracti64x4_epi64(codes, 1));
+      }
+    }
+    if (pair_ != last_pair_) return;
+    for (; single_ < last_single_; ++single_) {
+      const __m512i codes = codes_of(single_->sums, single_->pixel, 0, 0, multiplier, bias);
+      _mm256_mask_storeu_epi8(y_ + single_->pixel * p_.y_stride, mask_, _mm512_castsi512_si256(codes));
+    }
+  }
+
+  /// Returns the codes of two pixels, 32 channels each.
+  OCTET_ALWAYS_INLINE __m512i codes_of(int sums, int pixel, int sum_step, int pixel_step, const __m512 (&multiplier)[2],
+                                       const __m512 (&bias)[2]) const {
+    const char* from = reinterpret_cast<const char*>(sums_of_unit_) + sums;
+    __m512i words[2];
+#pragma GCC unroll 2
+    for (int m = 0; m < 2; ++m, from += sum_step) {
+      __m512 t[2];
+      t[0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(from)), multiplier[0], bias[0]);
+      t[1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(from + 2 * kTileRows * kSumRow)), multiplier[1],
+                             bias[1]);
+      if constexpr (kResidual) {
+        const uint8_t* residual = residual_ + (pixel + m * pixel_step) * p_.residual_stride;
+        const __m512i codes = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask_, residual));
+        const __m512i zero = _mm512_setzero_si512();
+        t[0] = add_residual16(t[0], _mm512_unpacklo_epi16(codes, zero), constants_);
+        t[1] = add_residual16(t[1], _mm512_unpackhi_epi16(codes, zero), constants_);
+      }
+      words[m] = round_words(t[0], t[1], constants_);
+    }
+    const __m512i by_pixel = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i codes = _mm512_permutexvar_epi64(by_pixel, pack_codes(words[0], words[1], constants_));
+    if constexpr (kLookup) return look_up(table_, codes);
+    return codes;
+  }
+
+  const TileProduct& p_;
+  EpilogueConstants constants_;
+  __m512i table_[4];
+  // The codes of the next panel that the next piece asks for, and how many lines of them.
+  const uint8_t* next_codes_ = nullptr;
+  int code_lines_;
+  int pairs_;     // of pixels that are finished behind each piece
+  int slot_ = 0;  // where the sums of the unit that is being finished are
+  // That unit, and what is left of it.
+  const int32_t* sums_of_unit_ = nullptr;
+  const uint8_t* residual_ = nullptr;
+  uint8_t* y_ = nullptr;
+  const float *multiplier_ = p_.multiplier, *bias_ = p_.bias;
+  __mmask32 mask_ = 0;
+  const TilePair *pair_ = nullptr, *last_pair_ = nullptr, *single_ = nullptr, *last_single_ = nullptr;
+  alignas(64) int32_t sums_[2][4 * kTileSums];
+};
 
 }  // namespace
 
-const GemmKernels& amx_gemm_kernels() {
-  static const GemmKernels kernels = make_kernels();
-  return kernels;
+void amx_product(const TileProduct& product) {
+  configure(product);
+  const bool residual = product.epilogue->has_residual;
+  if (product.lookup != nullptr) {
+    residual ? Product<true, true>(product).run() : Product<false, true>(product).run();
+  } else {
+    residual ? Product<true, false>(product).run() : Product<false, false>(product).run();
+  }
+  _tile_release();
 }
 
 }  // namespace octet::kernels

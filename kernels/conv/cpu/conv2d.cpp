@@ -78,12 +78,13 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
   if (isa == CpuIsa::portable) return make_portable_conv2d(shape, params, weights);
   const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
   if (depthwise && !params.y.float_output) return make_depthwise_conv2d(shape, params, weights, isa);
-  return make_gemm_conv2d(shape, params, weights, isa);
+  if (isa != CpuIsa::amx) return make_gemm_conv2d(shape, params, weights, isa);
+  if (amx_fits(shape, params)) return make_amx_conv2d(shape, params, weights);
+  return make_gemm_conv2d(shape, params, weights, vector_isa(isa));
 }
 
 const GemmKernels& gemm_kernels(CpuIsa isa) {
 #if defined(__x86_64__)
-  if (isa == CpuIsa::amx) return amx_gemm_kernels();
   if (isa == CpuIsa::avx512_vnni) return avx512_gemm_kernels();
   return isa == CpuIsa::avx_vnni ? avx_vnni_gemm_kernels() : avx2_gemm_kernels();
 #elif defined(__aarch64__)
@@ -139,8 +140,8 @@ bool cpu_isa_available(CpuIsa isa) {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vnni");
   if (isa == CpuIsa::avx512_vnni) return avx512;
-  return isa == CpuIsa::amx && avx512 && CPU_FEATURE_ACTIVE(AMX_TILE) && CPU_FEATURE_ACTIVE(AMX_INT8) &&
-         tiles_permitted();
+  return isa == CpuIsa::amx && avx512 && __builtin_cpu_supports("avx512vbmi") && CPU_FEATURE_ACTIVE(AMX_TILE) &&
+         CPU_FEATURE_ACTIVE(AMX_INT8) && tiles_permitted();
 #elif defined(__aarch64__)
   const bool dotprod = (::getauxval(AT_HWCAP) & kHasDotProduct) != 0;
   if (isa == CpuIsa::dotprod) return dotprod;

@@ -21,9 +21,11 @@
 namespace octet::kernels {
 namespace {
 
-constexpr int kRowBudget = 256 * 1024;     // bytes of rows that a task keeps in L2
-constexpr int kWeightBudget = 512 * 1024;  // bytes of weights that stay in L2 as well
-constexpr double kWorkPerByte = 16;        // multiply-adds that take as long as reading a byte of weights from memory
+constexpr int kRowBudget = 256 * 1024;      // bytes of rows that a task keeps in L2
+constexpr int kWeightBudget = 512 * 1024;   // bytes of weights that stay in L2 as well
+constexpr double kLeastTaskWork = 1 << 19;  // with fewer multiply-adds, distributing a task costs too much
+constexpr int kTasksAnImage = 8;            // wanted per layer, so that threads finish together
+constexpr double kWorkPerByte = 16;         // multiply-adds that take as long as reading a byte of weights from memory
 
 /// How a batch is divided into tasks.
 struct Grid {
@@ -83,7 +85,6 @@ class GemmConv2d final : public CpuConv2d {
       by_panel_ ? run_by_panel(batch, part, static_cast<uint8_t*>(workspace))
                 : run_by_block(batch, part, static_cast<uint8_t*>(workspace));
     }
-    if (kernels_.release != nullptr) kernels_.release();
   }
 
  private:
@@ -118,7 +119,7 @@ class GemmConv2d final : public CpuConv2d {
     const double weight_bytes = static_cast<double>(weights_.k) * weights_.padded_channels;
     const double work = weight_bytes * std::max<double>(grid.rows, flat_ ? kWorkPerByte : 0);
     const int wanted =
-        std::clamp(static_cast<int>(work / kernels_.min_task_work), 1, ceil_div(kernels_.tasks * images, g_.groups));
+        std::clamp(static_cast<int>(work / kLeastTaskWork), 1, ceil_div(kTasksAnImage * images, g_.groups));
     // Large weights are divided among tasks, so that each task reads only a part; otherwise rows are divided.
     int row_tasks = by_panel_ ? 1 : ceil_div(grid.rows, max_rows_), column_tasks = 1;
     if (!by_panel_) column_tasks = std::min(weights_.blocks, ceil_div(wanted, row_tasks));
@@ -143,7 +144,7 @@ class GemmConv2d final : public CpuConv2d {
   void run_by_panel(const CpuConv2dBatch& batch, const Part& part, uint8_t* workspace) const {
     const int panels = ceil_div(part.rows, panel_);
     for (int panel = 0, done = 0; panel < panels; ++panel) {
-      const int rows = panel_rows(part.rows - done, panels - panel), row = part.first_row + done;
+      const int rows = ceil_div(part.rows - done, panels - panel), row = part.first_row + done;
       const uint8_t* a = row_source(batch, part.group, row, rows, workspace);
       for (int block = part.first_block; block < part.last_block; ++block) {
         GemmTile tile = tiles_[part.group * weights_.blocks + block];
@@ -162,7 +163,7 @@ class GemmConv2d final : public CpuConv2d {
       GemmTile tile = tiles_[index];
       if (block + 1 < part.last_block) tile.next_w = tiles_[index + 1].w;
       for (int panel = 0, done = 0; panel < panels; ++panel) {
-        const int rows = panel_rows(part.rows - done, panels - panel);
+        const int rows = ceil_div(part.rows - done, panels - panel);
         run_tile(batch, part.group, block, part.first_row + done, rows, a + static_cast<ptrdiff_t>(done) * row_bytes_,
                  tile);
         look_up(batch, part, block, block + 1, part.first_row + done, rows);
@@ -170,12 +171,6 @@ class GemmConv2d final : public CpuConv2d {
         done += rows;
       }
     }
-  }
-
-  /// Returns the height of the next panel. Panels have similar heights, so that none is too low to fill the pipelines,
-  /// or are as high as a tile, but for the last.
-  int panel_rows(int rows_left, int panels_left) const {
-    return kernels_.equal_panels ? ceil_div(rows_left, panels_left) : std::min(rows_left, panel_);
   }
 
   /// Returns a pointer to rows [row, row + rows): in x itself, or gathered into the workspace.
@@ -193,8 +188,6 @@ class GemmConv2d final : public CpuConv2d {
     const int channel = group * weights_.group_channels + first_channel;
     const ptrdiff_t out = row * g_.out_stride + channel;
     tile.a = a;
-    tile.rows = rows;
-    tile.readable_rows = direct_ ? batch.images * g_.out_h * g_.out_w - static_cast<int>(row) : panel_;
     tile.y = epilogue_.float_output ? static_cast<void*>(static_cast<float*>(batch.y) + out)
                                     : static_cast<void*>(static_cast<uint8_t*>(batch.y) + out);
     if (epilogue_.has_residual) tile.residual = batch.residual + row * g_.residual_stride + channel;
@@ -204,7 +197,6 @@ class GemmConv2d final : public CpuConv2d {
   /// Applies the batch's look-up table, if any, to rows [row, row + rows) of the part's channel blocks [first, last).
   void look_up(const CpuConv2dBatch& batch, const Part& part, int first, int last, ptrdiff_t row, int rows) const {
     if (batch.lookup == nullptr) return;
-    if (kernels_.settle != nullptr) kernels_.settle();
     const int channel = first * weights_.block_channels;
     const int end = std::min(last * weights_.block_channels, weights_.group_channels);
     uint8_t* y = static_cast<uint8_t*>(batch.y) + row * g_.out_stride + part.group * weights_.group_channels + channel;
@@ -226,21 +218,11 @@ class GemmConv2d final : public CpuConv2d {
   std::vector<GemmTile> tiles_;
 };
 
-/// Returns whether AMX is the better path. A linear layer has few rows and a group of few channels few columns. Sums of
-/// 64 products took 1.1 times VNNI's time with one image and as long with eight, of 96 and more 0.7 to 1.1 times (two
-/// cores of a Xeon, Emerald Rapids: MobileNetV2, EfficientNet-B0, ResNet-18 and -50).
-bool fits_tiles(const Conv2dShape& g) {
-  constexpr int kLowestSum = 65, kLeastChannels = 16;
-  return g.out_h * g.out_w > 1 && g.out_c / g.groups >= kLeastChannels &&
-         g.in_c / g.groups * g.kernel_h * g.kernel_w >= kLowestSum;
-}
-
 }  // namespace
 
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const Conv2dWeights& weights, CpuIsa isa) {
-  const bool tiles = isa != CpuIsa::amx || fits_tiles(shape);
-  return std::make_unique<GemmConv2d>(shape, params, weights, tiles ? isa : vector_isa(isa));
+  return std::make_unique<GemmConv2d>(shape, params, weights, isa);
 }
 
 }  // namespace octet::kernels

@@ -42,13 +42,6 @@ PackedRow packed_row(const PackedGemm& p, const GemmKernels& kernels, int slot) 
   return {block_start + static_cast<size_t>(in_block) * kernels.k_group, static_cast<size_t>(width) * kernels.k_group};
 }
 
-/// Returns k, rounded up until it divides into equal pieces of whole groups, if the kernels ask for pieces.
-int padded_k(int k, const GemmKernels& kernels) {
-  if (kernels.k_piece == 0) return k;
-  const int pieces = ceil_div(k, kernels.k_piece);
-  return pieces * round_up(ceil_div(k, pieces), kernels.k_group);
-}
-
 }  // namespace
 
 PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Conv2dWeights& weights,
@@ -56,7 +49,7 @@ PackedGemm pack_gemm(const Conv2dShape& g, const Conv2dParams& params, const Con
   PackedGemm p;
   const int in_channels = g.in_c / g.groups;
   p.tap_bytes = round_up(in_channels, kernels.k_group);
-  p.k = padded_k(g.kernel_h * g.kernel_w * p.tap_bytes, kernels);
+  p.k = g.kernel_h * g.kernel_w * p.tap_bytes;
   p.group_channels = g.out_c / g.groups;
   p.padded_channels = round_up(p.group_channels, kernels.lanes);
   p.block_channels = width * kernels.lanes;

@@ -27,8 +27,6 @@ struct GemmTile {
   ptrdiff_t a_stride = 0;             ///< bytes between rows
   const int8_t* w = nullptr;          ///< this block's packed weights
   const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
-  int rows = 0;                       ///< the kernel's rows; all but AMX's are compiled for theirs
-  int readable_rows = 0;              ///< rows of a that may be read, at least `rows`
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
   const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel
@@ -56,31 +54,23 @@ struct GatherRun {
 /// The matrix product's micro-kernels of one instruction set.
 struct GemmKernels {
   static constexpr int kMaxWidth = 4;
-  static constexpr int kMaxRows = 32;
+  static constexpr int kMaxRows = 16;
   const char* isa = nullptr;
   int k_group = 0;           ///< how many neighbouring k one instruction sums: 4 (vpdpbusd, SDOT), 2 (vpmaddwd), 8
-  int k_piece = 0;           ///< if not 0, k is padded until it divides into equal pieces of at most so many bytes
   int activation_bytes = 0;  ///< 1, or 2 if rows must be widened to int16 first
   int code_offset = 0;  ///< what is subtracted from codes before they are multiplied: 0, or 128 to make them signed
   int lanes = 0;        ///< channels of one vector register
   int width = 0;        ///< vectors across a tile
   int rows = 0;         ///< rows of a tile
-  bool equal_panels = true;        ///< whether panels have similar heights; not where few rows take as long as all
-  double min_task_work = 1 << 19;  ///< with fewer multiply-adds, distributing a task costs too much
-  int tasks = 8;                   ///< wanted per layer and image, so that threads finish together
-  int flat_width = 0;              ///< width for one-pixel images (linear layers), which have few rows
-  int flat_rows = 0;               ///< rows for one-pixel images
+  int flat_width = 0;   ///< width for one-pixel images (linear layers), which have few rows
+  int flat_rows = 0;    ///< rows for one-pixel images
   /// Slot i of two neighbouring vectors computes their channel pair_order[i]. A single last vector is in order.
   uint8_t pair_order[32] = {};
   /// May read and write up to 63 bytes behind each segment. Null if the plain gather is used.
   void (*gather)(const GatherRun&) = nullptr;
-  /// Null, or what a thread calls before it needs the codes of its last tile; they are there after the next tile, too.
-  void (*settle)() = nullptr;
-  void (*release)() = nullptr;  ///< null, or what a thread calls after its last tile for a while; it settles, too
   GemmKernel kernel[kMaxWidth][kMaxRows] = {};  ///< [width - 1][rows - 1]; null if not offered
 };
 
-const GemmKernels& amx_gemm_kernels();
 const GemmKernels& avx512_gemm_kernels();
 const GemmKernels& avx_vnni_gemm_kernels();
 const GemmKernels& avx2_gemm_kernels();

@@ -27,6 +27,12 @@ const DepthwiseKernels& depthwise_kernels(CpuIsa isa);
 std::unique_ptr<CpuConv2d> make_gemm_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
                                             const Conv2dWeights& weights, CpuIsa isa);
 
+/// Returns whether a convolution fills AMX's tiles; the others are faster with AVX-512.
+bool amx_fits(const Conv2dShape& shape, const Conv2dParams& params);
+/// Makes the path of AMX for a convolution that fits.
+std::unique_ptr<CpuConv2d> make_amx_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
+                                           const Conv2dWeights& weights);
+
 /// Makes the path for depthwise convolutions (groups == in_c == out_c) that write codes, by the kernels of one
 /// instruction set.
 std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const Conv2dParams& params,
@@ -64,7 +70,7 @@ class AlignedArray {
 /// last block of a group has only as many vectors as it needs. Missing channels and taps are zero.
 struct PackedGemm {
   int tap_bytes = 0;        ///< input channels of a group, rounded up to k_group
-  int k = 0;                ///< R * S * tap_bytes, and with GemmKernels::k_piece less than 64 more
+  int k = 0;                ///< R * S * tap_bytes
   int group_channels = 0;   ///< output channels of one group
   int padded_channels = 0;  ///< group_channels rounded up to whole vectors
   int block_channels = 0;

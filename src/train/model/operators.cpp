@@ -101,13 +101,13 @@ at::Tensor as_heads(const at::Tensor& x, int heads) {
   return pixels.reshape({x.size(0), x.size(2) * x.size(3), heads, x.size(1) / heads}).transpose(1, 2);
 }
 
-at::Tensor from_heads(const at::Tensor& x, const Node& node) {
-  return x.transpose(1, 2).reshape({x.size(0), node.shape.h, node.shape.w, node.shape.c}).permute({0, 3, 1, 2});
+at::Tensor from_heads(const at::Tensor& x, int64_t height, int64_t width) {
+  return x.transpose(1, 2).reshape({x.size(0), height, width, x.size(1) * x.size(3)}).permute({0, 3, 1, 2});
 }
 
 at::Tensor head_sums(const at::Tensor& a, const at::Tensor& b, const Node& node) {
   const at::Tensor rows = as_heads(a, node.groups), columns = as_heads(b, node.groups);
-  return from_heads(at::matmul(rows, node.transposed ? columns.transpose(2, 3) : columns), node);
+  return from_heads(at::matmul(rows, node.transposed ? columns.transpose(2, 3) : columns), a.size(2), a.size(3));
 }
 
 at::Tensor channel_slopes(const at::Tensor& x, const at::Tensor& slopes) {

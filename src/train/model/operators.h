@@ -57,8 +57,8 @@ at::Tensor channel_slopes(const at::Tensor& x, const at::Tensor& slopes);
 /// Returns a view [N, heads, H * W, C / heads] of x.
 at::Tensor as_heads(const at::Tensor& x, int heads);
 
-/// Returns x [N, heads, H * W, channels] as the image that the node gives.
-at::Tensor from_heads(const at::Tensor& x, const Node& node);
+/// Returns x [N, heads, H * W, channels] as images [N, heads * channels, H, W].
+at::Tensor from_heads(const at::Tensor& x, int64_t height, int64_t width);
 
 /// Returns the matrix products of a matmul without its scale: of values or, exact in double, of codes without their
 /// zero points.

@@ -179,7 +179,7 @@ struct Step {
       case Op::matmul:
         return scaled(head_sums(input(0), input(1), node), node.scale);
       case Op::softmax:
-        return from_heads(at::softmax(as_heads(input(), node.groups), 3), node);
+        return from_heads(at::softmax(as_heads(input(), node.groups), 3), input().size(2), input().size(3));
       case Op::prelu:
         return at::prelu(input(), channel_slopes(input(), weights.at(node.name + ".weight")));
       case Op::lookup:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <deque>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -71,6 +72,24 @@ std::map<std::string, const TensorData*> by_parameter(const TensorFile& file, co
     if (plain.empty() || !found.emplace(plain, &data).second) found[name] = &data;
   }
   return found;
+}
+
+/// Whether a weight is that of YOLOX's Focus, [K, 4C, R, S], where the network has the convolution [K, C, 2R, 2S] with
+/// stride 2 that computes the same.
+bool is_focus(const std::string& name, const std::vector<int64_t>& shape, const std::vector<int64_t>& wanted) {
+  return name.ends_with("stem.conv.conv.weight") && shape.size() == 4 && wanted.size() == 4 &&
+         std::vector<int64_t>{shape[0], shape[1] / 4, 2 * shape[2], 2 * shape[3]} == wanted && shape[1] % 4 == 0;
+}
+
+/// Returns the weight of Focus as that convolution's. Its channels are those of the pixels at the upper left, lower
+/// left, upper right and lower right of each 2x2: those at (dy, dx) begin at channel (2 dx + dy) C.
+TensorData from_focus(const TensorData& focus, const std::vector<int64_t>& wanted) {
+  const std::vector<float> values = to_float(focus);
+  const at::Tensor quarters = at::from_blob(const_cast<float*>(values.data()),
+                                            {wanted[0], 2, 2, wanted[1], focus.shape[2], focus.shape[3]}, at::kFloat);
+  // From [K, dx, dy, C, R, S] to [K, C, R, dy, S, dx].
+  const at::Tensor weight = quarters.permute({0, 3, 4, 2, 5, 1}).contiguous();
+  return float_tensor(wanted, weight.const_data_ptr<float>());
 }
 
 std::string list(const std::string& title, const std::vector<std::string>& names) {
@@ -147,6 +166,7 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
   std::erase_if(found, [&](const auto& entry) { return is_new(entry.first, new_layers); });
 
   LoadReport report;
+  std::deque<TensorData> rearranged;
   std::vector<std::tuple<std::string, at::Tensor*, const TensorData*>> fitting;  // copied only when all fit
   for (const ParameterSpec& spec : parameters(graph)) {
     if (is_new(spec.name, new_layers)) continue;
@@ -155,6 +175,8 @@ LoadReport load_weights(Weights& weights, const Graph& graph, const std::string&
       report.missing.push_back(spec.name);
       continue;
     }
+    if (is_focus(spec.name, it->second->shape, sizes(spec)))
+      it->second = &rearranged.emplace_back(from_focus(*it->second, sizes(spec)));
     if (it->second->shape != sizes(spec))
       report.misshaped.push_back(spec.name + " is " + shape_text(it->second->shape) + ", the network needs " +
                                  shape_text(sizes(spec)));

@@ -270,7 +270,7 @@ class QatGraphProgram : public TorchProgram {
         const at::Tensor below = at::sub(at::amax(codes, {3}, /*keepdim=*/true), codes);
         const at::Tensor parts = at::take(layer.table, below.to(at::kLong));
         const at::Tensor sums = at::sum(parts, {3}, /*keepdim=*/true, at::kDouble).to(at::kFloat);
-        return rescaled(from_heads(at::div(parts, sums), node), 0);
+        return rescaled(from_heads(at::div(parts, sums), x.size(2), x.size(3)), 0);
       }
       case Op::prelu: {  // each product rounded once, as engines do; rescaling by 1 only rounds to codes
         const at::Tensor slopes = channel_slopes(x, layer.table).view({-1, 1, 1});

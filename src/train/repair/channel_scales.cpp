@@ -17,6 +17,12 @@
 
 namespace octet {
 
+Graph with_channel_scales(Graph graph, const std::function<bool(const std::string& parameter)>& is_there) {
+  for (Node& node : graph.nodes)
+    if (node.op == Op::lookup && is_there(node.name + ".input_scale")) node.groups = node.shape.c;
+  return graph;
+}
+
 ChannelScales::ChannelScales(QuantizedModel& model)
     : model_(model),
       pairs_(curve_pairs(model.prepared().graph)),
@@ -85,7 +91,9 @@ ScaledNetwork ChannelScales::scaled(Graph graph, const Weights& weights, double 
     const std::vector<int64_t> sizes = known == weights.end()
                                            ? std::vector<int64_t>{static_cast<int64_t>(values.size())}
                                            : known->second.sizes().vec();
-    result.weights.emplace(name, at::from_blob(values.data(), sizes, at::kFloat).clone().to(device_of(weights)));
+    at::Tensor tensor = at::from_blob(values.data(), sizes, at::kFloat).clone().to(device_of(weights));
+    tensor.requires_grad_(known != weights.end() && known->second.requires_grad());
+    result.weights.emplace(name, std::move(tensor));
   }
   return result;
 }

@@ -22,6 +22,9 @@ struct ScaledNetwork {
   std::vector<std::string> lookups;  ///< their names
 };
 
+/// Returns the graph with a scale for each channel of the lookups whose scales are parameters that there are.
+Graph with_channel_scales(Graph graph, const std::function<bool(const std::string& parameter)>& is_there);
+
 /// The ranges of the channels around a network's lookups.
 class ChannelScales {
  public:

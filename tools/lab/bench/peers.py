@@ -5,10 +5,12 @@
     tools/lab/bench/peers.sh            sets up a Python of its own under .deps/ and calls this
 
 Random weights and random images; every runtime gets the same number of threads. Runtimes take turns, so that a slow moment of the
-machine hits all of them; the figure is the median over all turns, in milliseconds a batch.
+machine hits all of them; the figure is the median over all turns, in milliseconds a batch. With --foreign a turn in which other
+processes took more than that share of the cores is made again, up to three times as many turns in all.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -39,7 +41,7 @@ def timed(call, seconds):
 def octet_call(arguments, path, batch):
     def run(seconds):
         out = subprocess.run([arguments.octet, "bench", path, "--engine", "cpu", "--batch", str(batch), "--threads",
-                              str(arguments.threads), "--seconds", str(seconds), "--json", "--quiet"],
+                              str(arguments.threads), "--seconds", str(seconds), "--kernels", arguments.kernels, "--json", "--quiet"],
                              check=True, stdout=subprocess.PIPE).stdout
         return [json.loads(out)["results"][0]["median_ms"]]
     return run
@@ -60,6 +62,23 @@ def openvino_call(arguments, model, images):
     return lambda seconds: timed(lambda: request.infer({0: images}), seconds)
 
 
+def busy_seconds():
+    """Seconds of work of all cores since the start of the machine: of all processes, and of this one and its children."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _, _, interrupts, soft = fields[:7]
+    own = os.times()
+    return ((user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK"),
+            own.user + own.system + own.children_user + own.children_system)
+
+
+def foreign_share(call):
+    """What call() returns, and the share of the cores that other processes took meanwhile."""
+    start, (all_before, own_before) = time.perf_counter(), busy_seconds()
+    result = call()
+    seconds, (all_after, own_after) = time.perf_counter() - start, busy_seconds()
+    return result, (all_after - all_before - own_after + own_before) / (seconds * os.cpu_count())
+
+
 def measure(arguments, model, batch, folder):
     path = str(folder / f"{model}.safetensors")
     if not pathlib.Path(path).exists():
@@ -72,9 +91,17 @@ def measure(arguments, model, batch, folder):
     calls = {"octet": octet_call(arguments, path, batch), "onnxruntime": onnxruntime_call(arguments, network, images),
              "openvino": openvino_call(arguments, network, images)}
     times = {name: [] for name in calls}
+    left = 3 * arguments.turns
     for _ in range(arguments.turns):
-        for name, call in calls.items():
-            times[name] += call(arguments.seconds)
+        turn, share = foreign_share(lambda: {name: call(arguments.seconds) for name, call in calls.items()})
+        left -= 1
+        while share > arguments.foreign and left > 0:
+            turn, share = foreign_share(lambda: {name: call(arguments.seconds) for name, call in calls.items()})
+            left -= 1
+        if share > arguments.foreign:
+            sys.exit(f"peers: {model}, batch {batch}: other processes take {share:.0%} of the cores; end them, or leave --foreign out")
+        for name in calls:
+            times[name] += turn[name]
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -84,6 +111,8 @@ def main():
     parser.add_argument("--models", default="resnet50,resnet18,mobilenet_v2")
     parser.add_argument("--batch", default="1,8")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--kernels", default="auto", help="octet's path, such as avx512_vnni (OpenVINO: ONEDNN_MAX_CPU_ISA)")
+    parser.add_argument("--foreign", type=float, default=1.0, help="most of the cores that other processes may take, 0 to 1")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--json", help="write the figures to this file too")

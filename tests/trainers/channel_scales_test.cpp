@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// calibrate.channel_scales: functions whose channels differ get a scale for each, and the whole run knows them.
+#include <ATen/ops/logspace.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "src/base/progress.h"
+#include "tests/trainers/tiny.h"
+#include "trainers/run/measure.h"
+#include "trainers/run/pipeline.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::Folder;
+using testing_trainers::tiny_recipe;
+
+/// A network with two SiLUs. The channels before and behind the first differ by a factor of 1,000, which the layer
+/// behind it undoes.
+Recipe uneven(const std::string& folder) {
+  Recipe recipe = tiny_recipe();
+  recipe.model.graph[2] = {"silu1", "silu", {}, {}};
+  recipe.model.graph[5] = {"silu2", "silu", {}, {}};
+  recipe.train.epochs = 0;
+  recipe.qat.epochs = 0;
+  recipe.calibrate.images = 96;
+  recipe.model.weights = folder + "/uneven.safetensors";
+  ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};
+  for (const GraphNodeRecipe& node : recipe.model.graph)
+    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  Weights weights = initial_weights(build_model(spec), 3);
+  const c10::NoGradGuard no_grad;
+  const at::Tensor factors = at::logspace(-1.5, 1.5, 8);
+  weights.at("bn1.weight").mul_(factors);
+  weights.at("conv2.weight").div_(factors.view({1, 8, 1, 1}));
+  weights.at("fc.weight").mul_(10);  // so that classes are told apart
+  save_weights(weights, recipe.model.weights);
+  return recipe;
+}
+
+/// What the int8 network of a run loses on its validation images.
+double lost_by(const octet::Run& run) {
+  QuantizedModel model = load_quantized(run);
+  const std::vector<at::Tensor> x = validation_pictures(run, 32);
+  return OutputErrors(model, x, float_outputs(model, x)).lost();
+}
+
+int scaled_functions(const octet::Run& run) {
+  const QuantizedModel model = load_quantized(run);
+  int count = 0;
+  for (const Node& node : model.prepared().graph.nodes) count += node.op == Op::lookup && node.groups > 1;
+  return count;
+}
+
+TEST(ChannelScalesOfARun, LoseLessAndAreKeptFromCalibrationToTheProof) {
+  const Folder folder("channel_scales");
+  Recipe recipe = uneven(folder.path());
+  const RunDirectory plain{folder.path() + "/plain"}, scaled{folder.path() + "/scaled"},
+      trained{folder.path() + "/trained"};
+  const Report without = train(recipe, plain, {}).value();
+  recipe.calibrate.channel_scales = true;
+  const Report with = train(recipe, scaled, {}).value();
+  EXPECT_TRUE(with.comparison.identical());
+  EXPECT_EQ(read_file(plain.float_weights()), read_file(scaled.float_weights()));
+  EXPECT_EQ(with.rows.front().evaluation.loss, without.rows.front().evaluation.loss);
+  const octet::Run before = open_run(uneven(folder.path()), plain), run = open_run(recipe, scaled);
+  EXPECT_EQ(scaled_functions(before), 0);
+  EXPECT_GE(scaled_functions(run), 1);
+  EXPECT_LT(lost_by(run), 0.3 * lost_by(before));
+
+  recipe.qat.epochs = 2;
+  recipe.qat.distill_weight = 1;  // the float network alone teaches, and the quantized one gives nearly the same
+  recipe.qat.learning_rate = 1e-4;
+  recipe.qat.freeze_batch_norm = 0;  // as the teacher's
+  std::vector<double> losses;
+  RunStart options;
+  options.epoch_done = [&](const EpochMetrics& epoch) { losses.push_back(epoch.train_loss); };
+  EXPECT_TRUE(train(recipe, trained, options).value().comparison.identical());
+  ASSERT_EQ(losses.size(), 2U);
+  EXPECT_LT(losses.front(), 0.05);
+  const octet::Run end = open_run(recipe, trained);
+  EXPECT_EQ(scaled_functions(end), scaled_functions(run));
+  const Weights weights = load_quantized(end).weights(), start = load_quantized(run).weights();
+  EXPECT_TRUE(weights.at("silu1.input_scale").equal(start.at("silu1.input_scale")));  // is not trained
+  for (const char* name : {"conv1.weight", "bn1.weight", "conv2.weight"})
+    EXPECT_FALSE(weights.at(name).equal(start.at(name))) << name;
+}
+
+TEST(ChannelScalesOfARun, AreLeftOutWhereTheyDoNotPay) {
+  const Folder folder("channel_scales_none");
+  Recipe recipe = tiny_recipe();  // has no function
+  recipe.calibrate.channel_scales = true;
+  recipe.qat.epochs = 0;
+  const RunDirectory directory{folder.path() + "/run"};
+  EXPECT_TRUE(train(recipe, directory, {}).value().comparison.identical());
+  EXPECT_EQ(scaled_functions(open_run(recipe, directory)), 0);
+}
+
+}  // namespace
+}  // namespace octet
