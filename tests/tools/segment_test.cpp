@@ -35,8 +35,9 @@ class Segment : public ToolTest {
  protected:
   void SetUp() override { write("tiny.yaml", kRecipe); }
   Answer train(std::vector<std::string> more = {}) const {
-    std::vector<std::string> words = {"train", path("tiny.yaml"), "--out", path("run"), "--json", "--quiet"};
+    std::vector<std::string> words = {"train", path("tiny.yaml"), "--json", "--quiet"};
     words.insert(words.end(), more.begin(), more.end());
+    if (std::find(more.begin(), more.end(), "--out") == more.end()) words.insert(words.end(), {"--out", path("run")});
     return octet(words);
   }
   RunDirectory directory() const { return {path("run")}; }
@@ -166,6 +167,25 @@ evaluate: {engines: [cpu, reference]}
   EXPECT_FALSE(fs::exists(path("again")));
 }
 
+/// Two processes, of whose images one may have most of the labelled pixels, train and measure as one does.
+TEST_F(Segment, TwoProcessesTrainOnMasksAsOne) {
+  const auto run = [&](std::vector<std::string> more, const std::string& folder) {
+    for (const char* key : {"train.epochs=2", "train.optimizer=sgd", "train.learning_rate=0.001", "qat.epochs=0",
+                            "train.sync_batch_norm=true"})
+      more.insert(more.end(), {"--set", key});
+    more.insert(more.end(), {"--out", path(folder)});
+    const Answer answer = train(more);
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    return json::parse(answer.out);
+  };
+  const json one = run({}, "one"), two = run({"--gpus", "2", "--device", "cpu"}, "two");
+  EXPECT_EQ(two.at("headline").at("identical"), true);
+  for (const char* key : {"train_loss", "train_top1", "validation_loss", "validation_mean_iou"})
+    EXPECT_NEAR(two.at("epochs").at(1).at(key).get<double>(), one.at("epochs").at(1).at(key).get<double>(), 1e-5)
+        << key;
+  EXPECT_LT(one.at("epochs").at(1).at("train_loss"), one.at("epochs").at(0).at("train_loss"));
+}
+
 /// A pixel of a mask is a byte, of which 255 says that it has no class.
 TEST_F(Segment, MasksHave255ClassesAtMost) {
   const Graph many = build_model({.name = "unet2", .input = {1, 16, 16}, .classes = 256, .width = 0.125});
@@ -184,7 +204,6 @@ TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
                  {"gives 'head' [2, 16, 16]", "each picture", "data.labels: pixels"});
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
   expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
-  expect_refusal(train({"--ranks", "2", "--device", "cpu"}), 2, {"data.labels: pixels", "--gpus"});
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "src/base/files.h"
+#include "src/base/progress.h"
 #include "src/base/random.h"
 #include "src/detect/decode.h"
 #include "src/engine/engine.h"
@@ -246,6 +247,7 @@ TEST(Detector, MosaicsEndBeforeTheLastEpochs) {
     return read_file(directory.float_weights());
   };
   const std::string plain = weights("plain", {});
+  set_verbosity(Verbosity::normal);  // tests before this one may have said otherwise
   testing::internal::CaptureStderr();
   const std::string without = weights("off", {"data.mosaic=1", "data.mosaic_off=1"}, 2);
   const std::string said = testing::internal::GetCapturedStderr();

@@ -28,7 +28,7 @@ constexpr double kCentre = 1.5;          // strides
 constexpr double kIouCost = 3;           // factor of -log(IoU)
 constexpr double kFar = 1e6;             // cost of a cell that is not near the box's centre
 constexpr int64_t kMostCells = 10;       // of a box
-constexpr int64_t kMostPairs = 1 << 22;  // of cells and boxes that are compared at a time: 0.2 GB
+constexpr int64_t kMostPairs = 1 << 22;  // of cells and boxes that are compared at a time: 0.3 GB
 constexpr double kBoxWeight = 5;         // of 1 - IoU^2
 constexpr double kMostExponent = 20;     // of a box's size in strides, as in src/detect/decode.cpp
 
