@@ -5,17 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/error.h"
+#include "src/base/threads.h"
 #include "src/eval/derived_values.h"
 
 namespace octet {
 namespace {
 
-/// Derives the constants of one node after the other, and counts and lists what is wrong.
+/// Derives the constants of nodes, and counts and lists what is wrong.
 class Derivation {
  public:
   Derivation(const TrainedNetwork& trained, const Int8Graph& graph) : trained_(trained), graph_(graph) {
@@ -23,10 +26,32 @@ class Derivation {
     require_same_nodes();
   }
 
-  DerivedConstants run() {
-    found_.derived = true;
-    for (node_ = 0; node_ < graph_.nodes.size(); ++node_) derive_node();
-    return std::move(found_);
+  /// Derives the nodes on all cores: a large network has a hundred million weights.
+  DerivedConstants run() const {
+    std::vector<Derivation> of_nodes(graph_.nodes.size(), *this);
+    std::vector<std::exception_ptr> failures(of_nodes.size());
+    ThreadPool pool(0);
+    pool.run(static_cast<int>(of_nodes.size()), [&](int n, int) {
+      try {
+        of_nodes[n].node_ = static_cast<size_t>(n);
+        of_nodes[n].derive_node();
+      } catch (...) {
+        failures[n] = std::current_exception();
+      }
+    });
+    DerivedConstants all;
+    all.derived = true;
+    for (size_t n = 0; n < of_nodes.size(); ++n) {
+      if (failures[n]) std::rethrow_exception(failures[n]);
+      const DerivedConstants& node = of_nodes[n].found_;
+      all.multipliers += node.multipliers;
+      all.table_entries += node.table_entries;
+      all.weights += node.weights;
+      all.edges += node.edges;
+      all.wrong += node.wrong;
+      all.first.insert(all.first.end(), node.first.begin(), node.first.end());
+    }
+    return all;
   }
 
  private:

@@ -48,11 +48,16 @@ void check_edge(const Prepared& prepared, const std::vector<QParams>& edges, int
 /// Makes the int8 node of each node of the prepared graph.
 class Converter {
  public:
-  Converter(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
-            const FloatParams& weight_scales)
-      : prepared_(prepared), graph_(prepared.graph), params_(params), edges_(edges), weight_scales_(weight_scales) {}
+  Converter(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges)
+      : prepared_(prepared), graph_(prepared.graph), params_(params), edges_(edges) {
+    if (edges.size() != graph_.nodes.size()) {
+      throw promise_error("convert: qparams of " + std::to_string(edges.size()) + " edges for " +
+                          std::to_string(graph_.nodes.size()) + " nodes");
+    }
+  }
 
-  Int8Node node(int n) const {
+  /// Returns the node, but for the codes of weights. weight_scale: of its weights, if it has some.
+  Int8Node node(int n, std::vector<float> weight_scale) const {
     const Node& node = graph_.nodes[n];
     Int8Node result;
     result.name = node.name;
@@ -67,13 +72,32 @@ class Converter {
     result.float_output = prepared_.float_output(n);
     if (!result.float_output) set_output(n, result);
     if (has_weight(node.op)) {
-      set_weight(node, result);
+      result.weight_scale = std::move(weight_scale);
+      set_layer(n, result);
     } else if (node.op == Op::lookup) {
       set_tables(node, result);
     } else {
       set_multipliers(n, result);
     }
     return result;
+  }
+
+  /// Sets the codes of the weights of a node, whose scales it has.
+  void set_weight(int n, Int8Node& result) const {
+    const Node& node = graph_.nodes[n];
+    const size_t outputs = static_cast<size_t>(node.out_channels);
+    const Columns columns = weight_columns(n);
+    const size_t taps = columns.size();
+    const std::vector<float>& weight = find_parameter(params_, node.name + ".weight", outputs * taps);
+    const WeightCodes codes = prepared_.weight_codes(n);
+    result.weight.resize(outputs * taps);
+    if (!kernels::find_range(weight.data(), weight.size()).finite)
+      throw promise_error("convert: '" + node.name + "': a weight is not finite");
+    std::vector<int8_t> row(taps);
+    for (size_t k = 0; k < outputs; ++k) {
+      kernels::quantize_to_int8(&weight[k * taps], taps, codes.qparams(result.weight_scale[k]), row.data());
+      for (size_t i = 0; i < taps; ++i) result.weight[k * taps + i] = row[columns[i]];
+    }
   }
 
  private:
@@ -132,30 +156,15 @@ class Converter {
     for (const CurveScale& scale : scales) result.multiplier.push_back(scale.output);
   }
 
-  void set_weight(const Node& node, Int8Node& result) const {
-    const int n = static_cast<int>(&node - graph_.nodes.data());
-    const size_t outputs = static_cast<size_t>(node.out_channels);
-    const Columns columns = weight_columns(n);
-    const size_t taps = columns.size();
-    const std::vector<float>& weight = find_parameter(params_, node.name + ".weight", outputs * taps);
-    result.weight_scale = find_parameter(weight_scales_, node.name, outputs);
+  void set_layer(int n, Int8Node& result) const {
+    const Node& node = graph_.nodes[n];
     Folded folded =
         fold(node, params_, edge(node.inputs[0]).scale, result.weight_scale, static_cast<float>(output_scale(n)));
     result.multiplier = std::move(folded.multiplier);
     result.bias = std::move(folded.bias);
     if (node.inputs.size() > 1) result.residual_multiplier = ratio(edge(node.inputs[1]).scale, n);
-
-    const WeightCodes codes = prepared_.weight_codes(n);
     result.weight_bits = prepared_.bits.weight_bits[n];
     result.two_of_four = prepared_.sparse[n];
-    result.weight.resize(outputs * taps);
-    if (!kernels::find_range(weight.data(), weight.size()).finite)
-      throw promise_error("convert: '" + node.name + "': a weight is not finite");
-    std::vector<int8_t> row(taps);
-    for (size_t k = 0; k < outputs; ++k) {
-      kernels::quantize_to_int8(&weight[k * taps], taps, codes.qparams(result.weight_scale[k]), row.data());
-      for (size_t i = 0; i < taps; ++i) result.weight[k * taps + i] = row[columns[i]];
-    }
   }
 
   /// Returns where the weights of a row stand in PyTorch's order: element i of a row of the checkpoint, [taps,
@@ -176,7 +185,6 @@ class Converter {
   const Graph& graph_;
   const FloatParams& params_;
   const std::vector<QParams>& edges_;
-  const FloatParams& weight_scales_;
 };
 
 }  // namespace
@@ -184,20 +192,35 @@ class Converter {
 Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std::vector<QParams>& edges,
                   const FloatParams& weight_scales, const Preprocessing& preprocessing,
                   const std::vector<std::string>& class_names) {
-  const size_t count = prepared.graph.nodes.size();
-  if (edges.size() != count) {
-    throw promise_error("convert: qparams of " + std::to_string(edges.size()) + " edges for " + std::to_string(count) +
-                        " nodes");
-  }
-  const Converter converter(prepared, params, edges, weight_scales);
+  const Converter converter(prepared, params, edges);
   Int8Graph result;
   result.name = prepared.graph.name;
   result.preprocessing = preprocessing;
   result.class_names = class_names;
-  for (size_t n = 0; n < count; ++n) result.nodes.push_back(converter.node(static_cast<int>(n)));
+  for (int n = 0; n < static_cast<int>(prepared.graph.nodes.size()); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    if (!has_weight(node.op)) {
+      result.nodes.push_back(converter.node(n, {}));
+      continue;
+    }
+    const size_t outputs = static_cast<size_t>(node.out_channels);
+    result.nodes.push_back(converter.node(n, find_parameter(weight_scales, node.name, outputs)));
+    converter.set_weight(n, result.nodes.back());
+  }
   result.outputs = prepared.graph.outputs;
   validate(result);
   return result;
+}
+
+void change_edges(Int8Graph& graph, const Prepared& prepared, const FloatParams& params,
+                  const std::vector<QParams>& edges) {
+  const Converter converter(prepared, params, edges);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    Int8Node& before = graph.nodes[n];
+    Int8Node node = converter.node(static_cast<int>(n), std::move(before.weight_scale));
+    node.weight = std::move(before.weight);
+    before = std::move(node);
+  }
 }
 
 }  // namespace octet

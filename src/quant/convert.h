@@ -20,6 +20,12 @@ Int8Graph convert(const Prepared& prepared, const FloatParams& params, const std
                   const FloatParams& weight_scales, const Preprocessing& preprocessing,
                   const std::vector<std::string>& class_names);
 
+/// Changes the scales of a network that convert() made of `prepared` and the same weights: its nodes are made anew for
+/// `edges`, but for the codes and scales of weights, which stay and take longest. params: as for convert(), of which
+/// the weights of convolutions and linears may be missing.
+void change_edges(Int8Graph& graph, const Prepared& prepared, const FloatParams& params,
+                  const std::vector<QParams>& edges);
+
 /// Fuses, prepares and converts `graph` with random weights and plausible scales, for benchmarks and tests: activations
 /// neither vanish nor saturate everywhere.
 Int8Graph random_int8_graph(const Graph& graph, const QuantSpec& spec, uint64_t seed);

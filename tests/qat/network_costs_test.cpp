@@ -140,12 +140,14 @@ TEST(OutputErrors, AreMeasuredNoFurtherThanWhereTheyExceedWhatIsAllowed) {
   QuantizedModel model = calibrated("resnet8");
   const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2), scaled_pictures(7, 4)};
   const OutputErrors errors(model, x, float_outputs(model, x));
-  const std::vector<double> all = errors.lost_by_batches();
+  DeployedNetwork network = errors.deployed();
+  const auto lost = [&](const std::vector<double>& most) { return errors.lost_by_batches(network, most); };
+  const std::vector<double> all = lost({});
   ASSERT_EQ(all.size(), 3u);
   EXPECT_NEAR(all.back(), mean_lost(errors.measure()), 1e-9);
-  EXPECT_EQ(errors.lost_by_batches(all), all);
-  EXPECT_EQ(errors.lost_by_batches({all[0], 0.99 * all[1], all[2]}), (std::vector<double>{all[0], all[1]}));
-  EXPECT_EQ(errors.lost_by_batches({0.99 * all[0], 1, 1}).size(), 1u);
+  EXPECT_EQ(lost(all), all);
+  EXPECT_EQ(lost({all[0], 0.99 * all[1], all[2]}), (std::vector<double>{all[0], all[1]}));
+  EXPECT_EQ(lost({0.99 * all[0], 1, 1}).size(), 1u);
 }
 
 }  // namespace

@@ -303,6 +303,38 @@ TEST(Convert, AveragesDivideByTheirPixelsAlsoWhereTheyAreNotSquare) {
   EXPECT_FLOAT_EQ(int8.nodes[2].multiplier[0], 0.25f / (3 * 4));
 }
 
+TEST(Convert, EdgesChangeAsIfConvertedWithThem) {
+  Network network(everything(), {});
+  Int8Graph graph = network.converted();
+  const Int8Graph before = graph;
+  for (size_t n = 0; n < network.edges.size(); ++n)
+    if (network.prepared.has_edge(static_cast<int>(n))) {
+      network.edges[n].scale *= 1 + 0.01f * static_cast<float>(n + 1);
+      network.edges[n].zero_point = (network.edges[n].zero_point + 3) % 256;
+    }
+  FloatParams small = network.params;
+  for (const Node& node : network.prepared.graph.nodes)
+    if (has_weight(node.op)) small.erase(node.name + ".weight");
+  change_edges(graph, network.prepared, small, network.edges);
+  const Int8Graph wanted = network.converted();
+  ASSERT_EQ(graph.nodes.size(), wanted.nodes.size());
+  for (size_t n = 0; n < wanted.nodes.size(); ++n) {
+    const Int8Node &is = graph.nodes[n], &right = wanted.nodes[n];
+    EXPECT_EQ(is.out, right.out) << right.name;
+    EXPECT_EQ(is.multiplier, right.multiplier) << right.name;
+    EXPECT_EQ(is.bias, right.bias) << right.name;
+    EXPECT_EQ(is.residual_multiplier, right.residual_multiplier) << right.name;
+    EXPECT_EQ(is.table, right.table) << right.name;
+    EXPECT_EQ(is.clamp_min, right.clamp_min) << right.name;
+    EXPECT_EQ(is.clamp_max, right.clamp_max) << right.name;
+    EXPECT_EQ(is.weight, right.weight) << right.name;
+    EXPECT_EQ(is.weight_scale, right.weight_scale) << right.name;
+    EXPECT_EQ(is.weight_bits, right.weight_bits) << right.name;
+    EXPECT_EQ(is.inputs, right.inputs) << right.name;
+    if (has_weight(right.op)) EXPECT_NE(is.multiplier, before.nodes[n].multiplier) << right.name;
+  }
+}
+
 TEST(Convert, RefusesBrokenScalesByNode) {
   const Network good(everything(), {});
   const auto refuse = [&](ExitCode code, const std::string& part, const std::function<void(Network&)>& damage) {

@@ -41,11 +41,23 @@ std::vector<uint8_t> pixels_of(const at::Tensor& x, const QParams& codes) {
   return pixels;
 }
 
-DeployedNetwork::DeployedNetwork(QuantizedModel& model, int max_batch) : model_(model) {
+DeployedNetwork::DeployedNetwork(QuantizedModel& model, int max_batch) : model_(model), max_batch_(max_batch) {
   if (!device_of(model.weights()).is_cpu()) return;
   const int channels = model.prepared().graph.nodes.front().shape.c;
   graph_ = model.convert(pixels_are_codes(model.edges().front(), channels), {});
-  program_ = preferred_engine(EngineDevices::cpu).compile(graph_, {.max_batch = max_batch, .threads = thread_count()});
+  compile();
+}
+
+void DeployedNetwork::change_edges() {
+  if (!program_) return;  // the simulation reads the model's
+  program_.reset();       // before there is another one: each holds the weights
+  model_.change_edges(graph_);
+  graph_.preprocessing = pixels_are_codes(graph_.nodes.front().out, graph_.nodes.front().shape.c);
+  compile();
+}
+
+void DeployedNetwork::compile() {
+  program_ = preferred_engine(EngineDevices::cpu).compile(graph_, {.max_batch = max_batch_, .threads = thread_count()});
 }
 
 at::Tensor DeployedNetwork::values(int node, const void* data, int64_t batch) const {

@@ -23,6 +23,9 @@ class DeployedNetwork {
   /// max_batch: of images at once. Throws Error(promise) where QuantizedModel::convert() does.
   DeployedNetwork(QuantizedModel& model, int max_batch);
 
+  /// Follows the model's edges, which are others now; its weights and biases are those of before.
+  void change_edges();
+
   /// Returns the outputs of the graph for normalized float images [N, C, H, W] where the weights are, each float
   /// [N, C, H, W].
   std::vector<at::Tensor> outputs(const at::Tensor& x);
@@ -31,10 +34,13 @@ class DeployedNetwork {
   void run(const at::Tensor& x, const QuantizedModel::Look& look);
 
  private:
+  void compile();
+
   /// Returns what an engine stores for a node, as values.
   at::Tensor values(int node, const void* data, int64_t batch) const;
 
   QuantizedModel& model_;
+  int max_batch_;
   Int8Graph graph_;
   std::unique_ptr<Program> program_;  ///< null on a GPU
 };

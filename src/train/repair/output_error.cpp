@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
-#include "src/train/proof/deployed_network.h"
 
 namespace octet {
 namespace {
@@ -102,14 +102,20 @@ OutputErrors::OutputErrors(QuantizedModel& model, const std::vector<at::Tensor>&
 std::vector<OutputError> OutputErrors::measure() const {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  DeployedNetwork network(model_, largest_batch(x_));
+  DeployedNetwork network = deployed();
   return output_errors(model_.prepared().graph, wanted_, [&](size_t b) { return network.outputs(x_[b]); });
 }
 
-std::vector<double> OutputErrors::lost_by_batches(const std::vector<double>& most) const {
+DeployedNetwork OutputErrors::deployed() const { return DeployedNetwork(model_, largest_batch(x_)); }
+
+double OutputErrors::lost() const {
+  DeployedNetwork network = deployed();
+  return lost_by_batches(network).back();
+}
+
+std::vector<double> OutputErrors::lost_by_batches(DeployedNetwork& network, const std::vector<double>& most) const {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  DeployedNetwork network(model_, largest_batch(x_));
   std::vector<double> lost;
   double sum = 0, images = 0;
   for (size_t b = 0; b < x_.size(); ++b) {
@@ -133,11 +139,13 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   int trial = 0;
   std::vector<std::vector<QParams>> ranges;  // by method, by node
   std::vector<std::vector<double>> lost;     // by method
+  std::optional<DeployedNetwork> network;    // whose weights are converted once
   for (const RangeMethod& method : methods) {
     done(trial++);
     model.choose_edges(method.method, method.percentile);
     ranges.push_back(model.edges());
-    lost.push_back(errors.lost_by_batches());
+    network ? network->change_edges() : void(network.emplace(errors.deployed()));
+    lost.push_back(errors.lost_by_batches(*network));
     result.trials.push_back({method, lost.back().back()});
   }
   const auto best = std::min_element(result.trials.begin(), result.trials.end(),
@@ -168,7 +176,8 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
     done(trial++);
     const QParams before = model.edges()[other.node];
     model.set_edge(other.node, other.qparams);
-    const std::vector<double> now = errors.lost_by_batches(least);
+    network->change_edges();
+    const std::vector<double> now = errors.lost_by_batches(*network, least);
     if (now.size() < least.size() || now.back() > least.back()) {
       model.set_edge(other.node, before);
       continue;

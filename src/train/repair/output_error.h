@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/quant/calibrate.h"
+#include "src/train/proof/deployed_network.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {
@@ -56,10 +57,13 @@ class OutputErrors {
   /// Compares the whole quantized network, as DeployedNetwork runs it.
   std::vector<OutputError> measure() const;
 
-  /// Returns mean_lost() of the whole quantized network over the first batch, the first two, and so on to all. Ends
-  /// where one exceeds that of `most`, if that is given.
-  std::vector<double> lost_by_batches(const std::vector<double>& most = {}) const;
-  double lost() const { return lost_by_batches().back(); }
+  /// Returns the whole quantized network, to be measured.
+  DeployedNetwork deployed() const;
+
+  /// Returns mean_lost() of `network` over the first batch, the first two, and so on to all. Ends where one exceeds
+  /// that of `most`, if that is given.
+  std::vector<double> lost_by_batches(DeployedNetwork& network, const std::vector<double>& most = {}) const;
+  double lost() const;
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
 
  private:
