@@ -7,7 +7,6 @@
 #include <string>
 
 #include "src/net/op_traits.h"
-#include "src/quant/scale_classes.h"
 
 namespace octet {
 namespace {
@@ -15,6 +14,35 @@ namespace {
 constexpr double kMostRatio = 256;  // a channel that nearly never differs from 0 may do so in other images
 
 double width(const Interval& channel) { return channel.hi - channel.lo; }
+
+/// Multiplies the parameter by a factor for each of its first dimension's channels.
+void scale_rows(FloatParams& params, const std::string& name, const std::vector<float>& divisors) {
+  std::vector<float>& values = params.at(name);
+  const size_t row = values.size() / divisors.size();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(values[i] / double{divisors[i / row]});
+}
+
+/// Divides what a layer writes into each channel.
+void divide_outputs(const Node& layer, const std::vector<float>& divisors, FloatParams& params) {
+  if (layer.batch_norm.empty()) {
+    scale_rows(params, layer.name + ".weight", divisors);
+    if (layer.bias) scale_rows(params, layer.name + ".bias", divisors);
+  } else {
+    scale_rows(params, layer.batch_norm + ".weight", divisors);
+    scale_rows(params, layer.batch_norm + ".bias", divisors);
+  }
+}
+
+/// Divides the weights by which a layer reads each channel.
+void divide_inputs(const Node& layer, const std::vector<float>& divisors, FloatParams& params) {
+  std::vector<float>& weight = params.at(layer.name + ".weight");
+  const size_t outputs = static_cast<size_t>(layer.out_channels), groups = static_cast<size_t>(layer.groups);
+  const size_t inputs = divisors.size() / groups, taps = weight.size() / (outputs * inputs);
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const size_t group = i / (inputs * taps) / (outputs / groups), channel = group * inputs + i / taps % inputs;
+    weight[i] = static_cast<float>(weight[i] / double{divisors[channel]});
+  }
+}
 
 /// Returns by what a channel must be divided to fit [-down, 1].
 double factor(const Interval& channel, double down) {

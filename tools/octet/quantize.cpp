@@ -67,14 +67,6 @@ std::string channels_sentence(const Quantized& result) {
                      percent(scales.lost));
 }
 
-/// Returns "channels of values widened by 1.2 bits on average: 2.1 % -> 1.3 % lost", or "" if they stayed.
-std::string even_sentence(const Quantized& result) {
-  const Quantized::EvenChannels& even = result.even_channels;
-  if (even.bits == 0) return "";
-  return fmt::format("channels of values widened by {:.1f} bits on average: {} -> {} lost by ranges of a few images",
-                     even.bits, percent(even.before), percent(even.lost));
-}
-
 TextTable outputs_table(const Quantized& result) {
   TextTable table({{"output", Align::left}, {"shape", Align::left}, {"SQNR"}, {"lost"}, {"same class"}});
   for (size_t o = 0; o < result.outputs.size(); ++o) {
@@ -102,7 +94,6 @@ std::string text(const Quantized& result, const std::string& out) {
   std::string body =
       fmt::format("{} calibrated on, {} chose, {} measured\n\n",
                   counted(static_cast<long>(result.calibrated_on), "image"), result.chosen_on, result.measured_on);
-  if (const std::string even = even_sentence(result); !even.empty()) body += even + "\n\n";
   if (result.ranges.trials.size() > 1) body += ranges_table(result).render() + ranges_sentence(result) + "\n\n";
   if (!result.repairs.empty()) {
     TextTable repairs({{"repairs", Align::left}, {"lost"}});
@@ -152,10 +143,6 @@ std::string json(const Quantized& result, const std::string& out) {
       {{"checkpoint", out},
        {"images",
         {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
-       {"even_channels",
-        {{"bits", result.even_channels.bits},
-         {"before", result.even_channels.before},
-         {"lost", result.even_channels.lost}}},
        {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
        {"trials", trials},
        {"other_edges", edges},
@@ -186,9 +173,8 @@ std::string page(const Quantized& result, const std::string& network) {
           html_table(outputs_table(result)) + fmt::format("<p class=\"note\">{}</p>\n", html_escape(kLegend))) +
       html_section("ranges", "Ranges",
                    html_table(ranges_table(result), result.ranges.chosen) +
-                       fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",
-                                   html_escape(even_sentence(result)), html_escape(ranges_sentence(result)),
-                                   html_escape(channels_sentence(result)))) +
+                       fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",
+                                   html_escape(ranges_sentence(result)), html_escape(channels_sentence(result)))) +
       html_section("layers", "Layers",
                    html_table(layers_table(result, result.layers.size())) + "<div class=\"figures\">\n" +
                        decibel_figures(chart, "All layers quantized, in the order of the network") + "</div>\n");

@@ -21,7 +21,6 @@
 #include "src/train/proof/deployed_network.h"
 #include "src/train/repair/channel_scales.h"
 #include "src/train/repair/correct_biases.h"
-#include "src/train/repair/value_scales.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/auto_ranges.h"
@@ -134,75 +133,6 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   return made;
 }
 
-/// Returns at most so many calibration images.
-std::vector<size_t> some_calibration(const Run& run, size_t images) {
-  return evenly_spaced(run.data.calibration, std::min(images, run.data.calibration.size()));
-}
-
-/// Measures changed networks quickly: ranges of one method, of few calibration images.
-class QuickTrials {
- public:
-  /// held: judge them; wanted: the float network's outputs for these.
-  QuickTrials(const Run& run, const QuantizeRequest& request, const Way& way, const RangeMethod& ranges,
-              const std::vector<at::Tensor>& held, const FloatOutputs& wanted)
-      : run_(run), request_(request), way_(way), held_(held), wanted_(wanted) {
-    request_.method = ranges.method;
-    way_.calibrate.percentile = ranges.percentile;
-    run_.data.calibration = some_calibration(run, kImages);
-  }
-
-  /// Lets as few images judge.
-  void judge_by_few() {
-    size_t images = 0, batches = 0;
-    while (images < kImages && batches < held_.size()) images += static_cast<size_t>(held_[batches++].size(0));
-    held_.resize(batches);
-    wanted_.y.resize(batches);
-  }
-
-  double lost(const Graph& graph, const Weights& weights) {
-    run_.graph = graph;
-    return make(run_, weights, request_, way_, held_, wanted_).lost;
-  }
-
- private:
-  static constexpr size_t kImages = 8;
-  Run run_;
-  QuantizeRequest request_;
-  Way way_;
-  std::vector<at::Tensor> held_;
-  FloatOutputs wanted_;
-};
-
-/// Widens narrow channels of values where that loses less. Returns the weights of the network, which is the same for
-/// all values that the images have by which it is done.
-Weights even_channels(const Run& run, QuantizedModel& original, QuickTrials trials, Quantized::EvenChannels& result) {
-  using Powers = ScaleClasses::Powers;
-  constexpr size_t kGlance = 8, kSeen = 24;  // images
-  constexpr double kWorthTrying = 1;         // bits that channels lack to the widest of their tensor, as a mean
-  constexpr double kPays = 0.95;
-  Weights best = original.weights();
-  ValueScales values(original);
-  if (!values.classes().any()) return best;
-  const auto see = [&](size_t images) {
-    for_input_batches(run, some_calibration(run, images), [&](const at::Tensor& x) { values.see(x); });
-  };
-  see(kGlance);
-  if (values.classes().bits(values.factors({1, 1, 1})) < kWorthTrying) return best;
-  see(kSeen);
-  result.before = result.lost = trials.lost(run.graph, best);
-  for (const Powers& powers : {Powers{0.5, 0.5, 0}, Powers{0.5, 0.5, 0.25}}) {
-    const std::vector<float> factors = values.factors(powers);
-    const double bits = values.classes().bits(factors);
-    if (bits == 0) continue;
-    const Weights weights = values.scaled(factors);
-    const double lost = trials.lost(run.graph, weights);
-    if (lost > kPays * result.before || lost >= result.lost) continue;
-    result = {bits, result.before, lost};
-    best = weights;
-  }
-  return best;
-}
-
 /// Gives lookups a scale for each channel where that loses less, and then changes `best` and run.graph. Which lookups
 /// get them is chosen with the ranges of one method and few calibration images.
 void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
@@ -211,11 +141,24 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
   constexpr double kLittle = 0.01;  // lost: not worth the search
   ChannelScales channels(original);
   if (!channels.any() || best.lost < kLittle) return;
-  QuickTrials trials(run, request, way, best.ranges.trials[best.ranges.chosen].ranges, held, wanted);
-  trials.judge_by_few();
-  for_input_batches(run, some_calibration(run, 16), [&](const at::Tensor& x) { channels.see(x); });
+  const auto some = [&](size_t images) {
+    return evenly_spaced(run.data.calibration, std::min(images, run.data.calibration.size()));
+  };
+  for_input_batches(run, some(16), [&](const at::Tensor& x) { channels.see(x); });
+  const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
+  QuantizeRequest one_method = request;
+  one_method.method = ranges.method;
+  Way its_way = way;
+  its_way.calibrate.percentile = ranges.percentile;
+  Run quick = run;
+  quick.data.calibration = some(8);
+  std::vector<at::Tensor> few;
+  for (size_t images = 0, b = 0; images < 8 && b < held.size(); images += held[b++].size(0)) few.push_back(held[b]);
+  FloatOutputs wanted_of_few = wanted;
+  wanted_of_few.y.resize(few.size());
   const auto chosen = channels.best(run.graph, original.weights(), [&](const Graph& graph, const Weights& weights) {
-    return trials.lost(graph, weights);
+    quick.graph = graph;
+    return make(quick, weights, one_method, its_way, few, wanted_of_few).lost;
   });
   if (!chosen) return;
   const Graph before = std::exchange(run.graph, chosen->graph);
@@ -296,27 +239,24 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   Run run = open(request, std::move(network), device);
   const std::shared_ptr<InputTensors> tensors = open_inputs(request, run);  // null: images
   const bool as_imported = run.onnx_weights && request.weights.empty();
-  const Weights given = as_imported ? imported_weights(run) : starting_weights(run);
+  const Weights floats = as_imported ? imported_weights(run) : starting_weights(run);
   run.onnx_weights.reset();
-  require_usable(request, run.graph, given);
+  require_usable(request, run.graph, floats);
   run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = input_batches(run, run.data.validation);
   require_differences(held, /*are_images=*/!tensors);
-  QuantizedModel original = make_quantized(run, given);
+  QuantizedModel original = make_quantized(run, floats);
   const FloatOutputs wanted = float_outputs(original, held);
 
   Quantized result;
   result.calibrated_on = run.data.calibration.size();
   result.chosen_on = run.data.validation.size();
   result.measured_on = run.data.test.size();
-  for (const auto& [name, tensor] : given) result.float_bytes += tensor.nbytes();
+  for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
   std::optional<Made> best;
   const bool repairs = request.repair != Repair::none;
   const std::vector<Way> tried = ways(request, run);
   const Way* taken = nullptr;
-  const Weights floats =
-      even_channels(run, original, QuickTrials(run, request, tried.front(), {CalibrationMethod::mse}, held, wanted),
-                    result.even_channels);
   for (const Way& way : tried) {
     if (repairs) result.repairs.push_back({.name = way.name});
     try {
@@ -333,16 +273,14 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
     }
   }
-  QuantizedModel evened = result.even_channels.bits > 0 ? make_quantized(run, floats) : original;
-  try_channel_scales(run, evened, request, *taken, held, wanted, *best, result.channel_scales);
+  try_channel_scales(run, original, request, *taken, held, wanted, *best, result.channel_scales);
   if (repairs && !taken->repairs() && !result.channel_scales.lookups.empty()) {  // whose biases are not corrected yet
     result.repairs[1].lost = correct(run, held, wanted, *best);
     result.repaired = best->floats ? 1 : 0;
   }
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = input_batches(run, run.data.test);
-  const bool same_weights =
-      !taken->repairs() && result.channel_scales.lookups.empty() && result.even_channels.bits == 0;
+  const bool same_weights = !taken->repairs() && result.channel_scales.lookups.empty();
   const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
   Progress progress("layers alone", alone, "layers");
   NetworkCosts costs = network_costs(best->model, best->floats ? *best->floats : best->model,

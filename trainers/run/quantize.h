@@ -64,11 +64,6 @@ struct Quantized {
     double before = 0, lost = 0;       ///< without and with them, on the images of chosen_on
   };
   ChannelScales channel_scales;
-  struct EvenChannels {
-    double bits = 0;              ///< by which channels of values were widened, as a mean; 0: the weights stayed
-    double before = 0, lost = 0;  ///< without and with that, by ranges of a few images
-  };
-  EvenChannels even_channels;
   std::vector<OutputError> outputs;  ///< on the images of measured_on
   std::vector<LayerCost> layers;     ///< on the first eight of them or a few more, in the order of the graph
   size_t float_bytes = 0;            ///< of the float weights
