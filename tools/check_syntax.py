@@ -147,7 +147,7 @@ def main():
     wanted = [entry for entry in each_source(commands) if entry["file"].endswith(".cpp") and re.search(pattern, entry["file"])]
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for name, compiles, said in check_all(wanted, compiler, pathlib.Path(build) / "large_headers", pool):
+        for name, compiles, said in check_all(wanted, compiler, pathlib.Path(build).resolve() / "large_headers", pool):
             if not compiles:
                 failed += 1
                 print(f"{os.path.relpath(name, ROOT)} does not compile with {compiler}:\n{said}", flush=True)
