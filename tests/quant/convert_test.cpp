@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "src/base/error.h"
+#include "src/net/op_traits.h"
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/node_constants.h"
