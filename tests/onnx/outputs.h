@@ -2,6 +2,7 @@
 // What imported networks compute.
 #pragma once
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/rand.h>

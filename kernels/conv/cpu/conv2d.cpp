@@ -79,9 +79,12 @@ std::unique_ptr<CpuConv2d> CpuConv2d::create(const Conv2dShape& shape, const Con
   const bool depthwise = shape.groups == shape.in_c && shape.out_c == shape.in_c && shape.in_c > 1;
   if (depthwise && !params.y.float_output) return make_depthwise_conv2d(shape, params, weights, isa);
 #if defined(__x86_64__)
-  if (isa == CpuIsa::amx && amx_fits(shape, params)) return make_amx_conv2d(shape, params, weights);
+  if (isa == CpuIsa::amx) {
+    if (amx_fits(shape, params)) return make_amx_conv2d(shape, params, weights);
+    return make_gemm_conv2d(shape, params, weights, vector_isa(isa));
+  }
 #endif
-  return make_gemm_conv2d(shape, params, weights, vector_isa(isa));
+  return make_gemm_conv2d(shape, params, weights, isa);
 }
 
 const GemmKernels& gemm_kernels(CpuIsa isa) {
