@@ -207,12 +207,12 @@ TEST_F(WeightsFile, FocusIsReadAsAStridedConvolution) {
   save_weights(theirs, path_);
   EXPECT_TRUE(load_weights(ours, graph, path_).unexpected.empty());
   const c10::NoGradGuard no_grad;
-  const at::Tensor x = at::randn({2, 3, 32, 64});
+  const at::Tensor x = at::randn({2, 3, 32, 64}).to(at::kDouble);
   const auto quarter = [&](int y, int left) { return x.slice(2, y, 32, 2).slice(3, left, 64, 2); };
   const at::Tensor quarters = at::cat({quarter(0, 0), quarter(1, 0), quarter(0, 1), quarter(1, 1)}, 1);
-  const at::Tensor expected = at::conv2d(quarters, theirs[stem], {}, 1, 1);
-  const at::Tensor found = at::conv2d(x, ours.at(stem), {}, 2, 2);
-  EXPECT_TRUE(at::allclose(found, expected, 1e-4, 1e-5));
+  const at::Tensor expected = at::conv2d(quarters, theirs[stem].to(at::kDouble), {}, 1, 1);
+  const at::Tensor found = at::conv2d(x, ours.at(stem).to(at::kDouble), {}, 2, 2);
+  EXPECT_TRUE(at::allclose(found, expected, 1e-9, 1e-9));
   theirs[stem] = at::randn({16, 12, 5, 3});
   save_weights(theirs, path_);
   EXPECT_NE(error_of([&] { load_weights(ours, graph, path_); }).find(stem + " is [16, 12, 5, 3]"), std::string::npos);
