@@ -12,6 +12,7 @@
 
 #include "src/data/loader.h"
 #include "src/data/place.h"
+#include "tests/data/painted_boxes.h"
 #include "tests/data/pictures.h"
 #include "tests/error_of.h"
 
@@ -194,43 +195,18 @@ TEST_F(BoxFolderTest, BoxesMoveAsPixelsMove) {
   EXPECT_GT(seen, 700);
 }
 
-/// Twelve images of different sizes with a box of a colour of its own in each, on a ground that is no such colour.
-class Painted : public Dataset {
- public:
-  Painted() {
-    for (int i = 0; i < 12; ++i) {
-      const PictureSize size{40 + 5 * i, 90 - 4 * i};
-      const Box box{6.0 + i, 8.0 + 2 * i, 14.0 + 2 * i, 20.0 - i};
-      Image image{size.height, size.width, 3,
-                  std::vector<uint8_t>(static_cast<size_t>(size.height) * size.width * 3, 30)};
-      for (int y = 0; y < size.height; ++y)
-        for (int x = 0; x < size.width; ++x)
-          if (x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height)
-            std::copy_n(colour(i).data(), 3, &image.pixels[static_cast<size_t>(y * size.width + x) * 3]);
-      images_.push_back(std::move(image));
-      boxes_.push_back({{box, i, box.area(), false}});
-      names_.push_back(fmt::format("c{}", i));
-    }
-  }
-  static std::array<uint8_t, 3> colour(int i) { return {static_cast<uint8_t>(250 - 10 * i), 200, 90}; }
-  size_t size() const override { return images_.size(); }
-  int channels() const override { return 3; }
-  Labels labels() const override { return Labels::boxes; }
-  int label(size_t) const override { return 0; }
-  Image read(size_t index) const override { return images_[index]; }
-  const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_[index]; }
-  const std::vector<std::string>& class_names() const override { return names_; }
-  std::string describe(size_t) const override { return "painted"; }
+testing::Colour mosaic_colour(int i) { return {static_cast<uint8_t>(250 - 10 * i), 200, 90}; }
 
- private:
-  std::vector<Image> images_;
-  std::vector<std::vector<BoxLabel>> boxes_;
-  std::vector<std::string> names_;
-};
+/// Images of different sizes, on a ground that is no such colour.
+testing::PaintedBoxes mosaic_boxes() {
+  return {30, [](int i) -> testing::PaintedBoxes::Painting {
+            return {{40 + 5 * i, 90 - 4 * i}, {6.0 + i, 8.0 + 2 * i, 14.0 + 2 * i, 20.0 - i}, mosaic_colour(i)};
+          }};
+}
 
 /// Every pixel of a colour lies in a box of its class, and a box holds no other pixels; but for a pixel at its border.
 TEST(Mosaic, BoxesMoveAsPixelsMove) {
-  const Painted dataset;
+  const testing::PaintedBoxes dataset = mosaic_boxes();
   Transform t;
   t.height = 96;
   t.width = 80;
@@ -267,9 +243,9 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
                    y + 0.5 < box.y + box.height + more;
           };
           for (const auto& [cls, box] : labels)
-            if (in(box, -1.5)) ASSERT_TRUE(std::equal(p, p + 3, Painted::colour(cls).data())) << epoch << " " << i;
+            if (in(box, -1.5)) ASSERT_TRUE(std::equal(p, p + 3, mosaic_colour(cls).data())) << epoch << " " << i;
           for (int cls = 0; cls < 12; ++cls) {
-            if (!std::equal(p, p + 3, Painted::colour(cls).data())) continue;
+            if (!std::equal(p, p + 3, mosaic_colour(cls).data())) continue;
             ++pixels;
             outside += std::none_of(labels.begin(), labels.end(),
                                     [&](const auto& label) { return label.first == cls && in(label.second, 0.6); });

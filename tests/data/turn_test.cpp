@@ -18,47 +18,24 @@
 #include "src/data/labels.h"
 #include "src/data/loader.h"
 #include "src/data/place.h"
+#include "tests/data/painted_boxes.h"
 
 namespace octet {
 namespace {
 
-/// Twelve images with a box of a colour of its own in each, whose levels lie far from those of the ground and of grey.
-class PaintedBoxes : public Dataset {
- public:
-  static constexpr int kGround = 20;
-  PaintedBoxes() {
-    for (int i = 0; i < 12; ++i) {
-      const PictureSize size{60 + 3 * i, 90 - 2 * i};
-      const Box box{20.0 + i, 18.0 + i, 24.0 + i, 30.0 - i};
-      Image image{size.height, size.width, 3,
-                  std::vector<uint8_t>(static_cast<size_t>(size.height) * size.width * 3, kGround)};
-      for (int y = 0; y < size.height; ++y)
-        for (int x = 0; x < size.width; ++x)
-          if (x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height)
-            std::copy_n(colour(i).data(), 3, &image.pixels[static_cast<size_t>(y * size.width + x) * 3]);
-      images_.push_back(std::move(image));
-      boxes_.push_back({{box, i, box.area(), false}});
-      names_.push_back(fmt::format("c{}", i));
-    }
-  }
-  static std::array<uint8_t, 3> colour(int i) {
-    return {static_cast<uint8_t>(i % 2 == 0 ? 250 : 190), static_cast<uint8_t>(i / 2 % 3 * 60 + 20),
-            static_cast<uint8_t>(i / 6 == 0 ? 20 : 200)};
-  }
-  size_t size() const override { return images_.size(); }
-  int channels() const override { return 3; }
-  Labels labels() const override { return Labels::boxes; }
-  int label(size_t) const override { return 0; }
-  Image read(size_t index) const override { return images_[index]; }
-  const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_[index]; }
-  const std::vector<std::string>& class_names() const override { return names_; }
-  std::string describe(size_t) const override { return "painted"; }
+constexpr uint8_t kGround = 20;
 
- private:
-  std::vector<Image> images_;
-  std::vector<std::vector<BoxLabel>> boxes_;
-  std::vector<std::string> names_;
-};
+/// Colours whose levels lie far from those of the ground and of grey.
+testing::Colour turned_colour(int i) {
+  return {static_cast<uint8_t>(i % 2 == 0 ? 250 : 190), static_cast<uint8_t>(i / 2 % 3 * 60 + 20),
+          static_cast<uint8_t>(i / 6 == 0 ? 20 : 200)};
+}
+
+testing::PaintedBoxes turned_boxes() {
+  return {kGround, [](int i) -> testing::PaintedBoxes::Painting {
+            return {{60 + 3 * i, 90 - 2 * i}, {20.0 + i, 18.0 + i, 24.0 + i, 30.0 - i}, turned_colour(i)};
+          }};
+}
 
 Transform turning() {
   Transform t;
@@ -176,7 +153,7 @@ TEST(Turn, PolygonsAreCutAtTheBorder) {
 
 /// Boxes hold the pixels of their colour, and end where these end.
 TEST(Turn, BoxesMoveAsPixelsMove) {
-  const PaintedBoxes dataset;
+  const testing::PaintedBoxes dataset = turned_boxes();
   long seen = 0, cut = 0, dropped = 0;
   for (const Fit fit : {Fit::letterbox_corner, Fit::letterbox, Fit::stretch})
     for (int epoch = 0; epoch < 12; ++epoch) {
@@ -208,7 +185,7 @@ TEST(Turn, BoxesMoveAsPixelsMove) {
 }
 
 TEST(Turn, TurnsWholeMosaics) {
-  const PaintedBoxes dataset;
+  const testing::PaintedBoxes dataset = turned_boxes();
   Transform t = turning();
   t.mosaic = 1;
   t.degrees = 15;
@@ -232,14 +209,14 @@ TEST(Turn, TurnsWholeMosaics) {
           return x + 0.5 > box.x - more && x + 0.5 < box.x + box.width + more && y + 0.5 > box.y - more &&
                  y + 0.5 < box.y + box.height + more;
         };
-        const std::array<uint8_t, 3> wanted = PaintedBoxes::colour(cls);
+        const testing::Colour wanted = turned_colour(cls);
         const Found found =
             pixels_where(t, [&](int p) { return std::equal(image + p, image + p + 3, wanted.data()) && in(p, 1); });
         tight += std::abs(found.box.width - box.width) < 4 && std::abs(found.box.height - box.height) < 4;
       }
       for (int p = 0; p < t.height * t.width * 3; p += 3)
         for (int cls = 0; cls < 12; ++cls) {
-          if (!std::equal(image + p, image + p + 3, PaintedBoxes::colour(cls).data())) continue;
+          if (!std::equal(image + p, image + p + 3, turned_colour(cls).data())) continue;
           ++pixels;
           outside += std::none_of(labels.begin(), labels.end(), [&](const auto& label) {
             const Box& box = label.second;
@@ -258,7 +235,7 @@ TEST(Turn, TurnsWholeMosaics) {
 
 /// What is left of a mixed image without its first half is an image whose box is the second label.
 TEST(Mixup, IsTheMeanOfTwoWithTheBoxesOfBoth) {
-  const PaintedBoxes dataset;
+  const testing::PaintedBoxes dataset = turned_boxes();
   for (const double share : {1.0, 0.4}) {
     Transform t = turning();
     t.mixup = share;
@@ -317,7 +294,7 @@ TEST(MultiScale, SizesAreStepsAroundTheInputs) {
 
 /// Batches differ in size, images of one do not; boxes are those of the size. Every share of a batch has its size.
 TEST(MultiScale, BoxesMoveAsPixelsMoveInBatchesOfAllSizes) {
-  const PaintedBoxes dataset;
+  const testing::PaintedBoxes dataset = turned_boxes();
   Transform t;
   t.height = t.width = 96;
   t.fit = Fit::letterbox_corner;
