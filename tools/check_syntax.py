@@ -89,11 +89,11 @@ def of_libraries(entry):
     return frozenset(option for option in options(entry) if not re.match("-I|-DOCTET|.*_EXPORTS$|.*/generated$", option))
 
 
-def run(words, directory):
-    """(whether a compiler accepts what it is given, what it says)."""
+def run(words, directory, remembered):
+    """(whether a compiler accepts what it is given, what it says); through ccache where that may remember the answer."""
     # A clone elsewhere finds in ccache what was compiled here.
     environment = {**os.environ, "CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros"}
-    launcher = ["ccache"] if shutil.which("ccache") else []
+    launcher = ["ccache"] if remembered and shutil.which("ccache") else []
     done = subprocess.run([*launcher, *words], cwd=directory, env=environment, capture_output=True, text=True)
     return done.returncode == 0, done.stdout + done.stderr
 
@@ -104,7 +104,8 @@ def precompile(entry, names, compiler, header):
     # Clang takes GCC's suffix, too; told so, it makes what the headers' templates make once for all.
     for_all = ["-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"] if "clang" in compiler else []
     words = [compiler, *(option for option in options(entry) if not re.match("-DOCTET|.*_EXPORTS$", option)), *WARNINGS, *for_all, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
-    compiles, said = run(words, entry["directory"])
+    # Not by ccache: a precompiled header names the folder that it was made in, and ccache would give a clone elsewhere another's.
+    compiles, said = run(words, entry["directory"], remembered=False)
     if not compiles:
         raise RuntimeError(f"{', '.join(names)} as {entry['file']} includes them: {said}")
     return header
@@ -113,7 +114,7 @@ def precompile(entry, names, compiler, header):
 def check(entry, header, compiler):
     """(source, whether it compiles, what the compiler says), with a precompiled header before it unless that is None."""
     first = ["-include", str(header)] if header else []
-    return entry["file"], *run([compiler, *options(entry), *WARNINGS, *first, "-fsyntax-only", "-c", entry["file"]], entry["directory"])
+    return entry["file"], *run([compiler, *options(entry), *WARNINGS, *first, "-fsyntax-only", "-c", entry["file"]], entry["directory"], remembered=True)
 
 
 def check_all(entries, compiler, folder, pool):

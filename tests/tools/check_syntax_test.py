@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/check_syntax.py compiles the sources of a build with another compiler and names those that fail."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,6 +65,26 @@ class Syntax(unittest.TestCase):
         self.assertRegex(said, "9 sources, 1 do not compile")
         self.assertRegex(said, "large headers, compiled once: 1 sets")
         self.assertNotIn("large_headers", left)
+
+    @unittest.skipUnless(shutil.which("clang++-19") and shutil.which("ccache"), "a clone elsewhere shares ccache's answers, of clang 19")
+    def test_a_clone_elsewhere_with_the_same_ccache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for clone in ("first", "second"):
+                root = pathlib.Path(folder) / clone
+                (root / "tools").mkdir(parents=True)
+                (root / "build").mkdir()
+                tool = shutil.copy(TOOL, root / "tools")
+                commands = []
+                for i in range(8):
+                    path = root / f"{i}.cpp"
+                    path.write_text(f'#include <fmt/format.h>\nstd::string s{i} = fmt::format("{{}}", {i});  // the {clone}\n')
+                    commands.append({"directory": str(root / "build"), "command": f"c++ -std=c++20 -o {i}.o -c {path}", "file": str(path)})
+                (root / "build" / "compile_commands.json").write_text(json.dumps(commands))
+                environment = {**os.environ, "CCACHE_DIR": f"{folder}/ccache"}
+                done = subprocess.run([sys.executable, tool, root / "build", "clang++-19"], env=environment, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertIn("compiled once", done.stdout)
+                shutil.move(root, f"{root}.moved")
 
 
 if __name__ == "__main__":
