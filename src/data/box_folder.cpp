@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/data/image_folder.h"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a data set that lie in several folders, on disk or inside a .tar.
+// The files of a data set that lie in several folders, on disk or inside a .tar, which is read in place.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -13,6 +12,37 @@
 #include "src/data/image_files.h"
 
 namespace octet {
+
+struct TarMember {
+  std::string name;
+  uint64_t offset = 0, size = 0;  ///< of the contents
+};
+
+/// A tar archive (POSIX.1-1988 ustar) whose members are read in place, without extracting.
+class TarFile {
+ public:
+  /// Reads all headers. Throws Error(data) for a damaged archive, and for one that needs long-name extensions.
+  explicit TarFile(const std::string& path);
+  ~TarFile();
+  TarFile(const TarFile&) = delete;
+  TarFile& operator=(const TarFile&) = delete;
+  const std::vector<TarMember>& members() const { return members_; }  ///< regular files, in the archive's order
+  /// Returns the `size` bytes at `offset`; thread-safe.
+  std::string read(uint64_t offset, uint64_t size) const;
+
+ private:
+  void read_headers();
+  [[noreturn]] void damaged(uint64_t offset, const std::string& what) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t file_size_ = 0;
+  std::vector<TarMember> members_;
+};
+
+/// Returns the archive at `path`. Its headers are read once for as long as someone holds it, for every split of a data
+/// set opens it.
+std::shared_ptr<const TarFile> open_tar(const std::string& path);
 
 class FileTree {
  public:

@@ -5,20 +5,15 @@
 #include <fmt/ranges.h>
 #include <glob.h>
 
-#include <algorithm>
-#include <array>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <limits>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
-#include "src/data/image_folder.h"
+#include "src/data/file_tree.h"
 
 namespace octet {
 namespace {
@@ -162,7 +157,7 @@ void add_images_below(const std::string& path, std::vector<StoredFile>& images, 
 }
 
 void ImageList::add_archive(const std::string& path, LeftOut& left_out) {
-  const auto archive = std::make_shared<const TarFile>(path);
+  const std::shared_ptr<const TarFile> archive = open_tar(path);
   for (const TarMember& member : archive->members()) {
     if (is_hidden(member.name)) continue;
     if (is_picture(member.name)) {

@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <limits>
-#include <map>
 #include <set>
 #include <sstream>
 
@@ -14,6 +11,7 @@
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/data/file_tree.h"
 
 namespace octet {
 namespace {
@@ -122,7 +120,7 @@ void ImageFolder::list_class(const std::string& name) {
 }
 
 void ImageFolder::list_archive(const std::string& split) {
-  archive_ = std::make_unique<TarFile>(root_);
+  archive_ = open_tar(root_);
   const std::string prefix = split.empty() ? "" : split + "/";
   const auto list_below = [&](const std::string& top) {
     files_.clear();

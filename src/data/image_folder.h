@@ -12,33 +12,6 @@
 
 namespace octet {
 
-struct TarMember {
-  std::string name;
-  uint64_t offset = 0, size = 0;  ///< of the contents
-};
-
-/// A tar archive (POSIX.1-1988 ustar) whose members are read in place, without extracting.
-class TarFile {
- public:
-  /// Reads all headers. Throws Error(data) for a damaged archive, and for one that needs long-name extensions.
-  explicit TarFile(const std::string& path);
-  ~TarFile();
-  TarFile(const TarFile&) = delete;
-  TarFile& operator=(const TarFile&) = delete;
-  const std::vector<TarMember>& members() const { return members_; }  ///< regular files, in the archive's order
-  /// Returns the `size` bytes at `offset`; thread-safe.
-  std::string read(uint64_t offset, uint64_t size) const;
-
- private:
-  void read_headers();
-  [[noreturn]] void damaged(uint64_t offset, const std::string& what) const;
-
-  std::string path_;
-  int descriptor_ = -1;
-  uint64_t file_size_ = 0;
-  std::vector<TarMember> members_;
-};
-
 /// Returns the lines of a file that names classes in their order, without blanks at their end and without a byte order
 /// mark. Throws Error(data), also for a class that is listed twice.
 std::vector<std::string> read_classes(const std::string& path);
@@ -81,7 +54,7 @@ class ImageFolder : public Dataset {
   std::string root_;
   int channels_;
   Orientation orientation_;
-  std::unique_ptr<TarFile> archive_;
+  std::shared_ptr<const TarFile> archive_;
   std::vector<File> files_;
   LeftOut left_out_;
   std::vector<std::string> class_names_;

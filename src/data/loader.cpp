@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -14,7 +12,6 @@
 #include "src/base/error.h"
 #include "src/base/threads.h"
 #include "src/data/place.h"
-#include "src/data/transform.h"
 
 namespace octet {
 namespace {

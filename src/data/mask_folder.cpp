@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/files.h"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "src/base/error.h"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/data/place.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 namespace octet {
 namespace {

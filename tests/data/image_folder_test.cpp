@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
+#include "src/data/file_tree.h"
 #include "src/data/image_folder.h"
 #include "tests/data/pictures.h"
 #include "tests/source_dir.h"
@@ -298,6 +300,16 @@ TEST(Tar, DamageIsNamed) {
   expect_part(refusal(tar_member("pax", "20 path=elsewhere\n", 'x') + good + kTarEnd), "names that ustar cannot hold");
   folder.write("a.tar", tar_member("pax", "20 mtime=1.5\n", 'x') + good + kTarEnd);
   EXPECT_EQ(TarFile(folder.path("a.tar")).members().size(), 1u);
+}
+
+TEST(Tar, IsIndexedOnceUntilItChanges) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("a.tar"), member = tar_member("a/b.png", "x");
+  folder.write("a.tar", member + kTarEnd);
+  const std::shared_ptr<const TarFile> first = open_tar(path);
+  EXPECT_EQ(open_tar(path), first);
+  folder.write("a.tar", member + member + kTarEnd);
+  EXPECT_EQ(open_tar(path)->members().size(), 2u);
 }
 
 TEST(Tar, SharedImageNetSample) {

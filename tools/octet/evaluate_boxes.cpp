@@ -16,7 +16,8 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/data/coco.h"
+#include "src/data/box_folder.h"
+#include "src/data/decoders.h"
 #include "src/data/image_files.h"
 #include "src/data/image_folder.h"
 #include "src/data/loader.h"
@@ -92,9 +93,7 @@ long remove_missing(BoxAnnotations& annotations, const std::string& folder, cons
 
 /// Returns the size of an image as it is read, held to what the annotations say.
 PictureSize size_of(const ImageList& images, size_t index, const BoxAnnotations::Picture& picture) {
-  const PictureHeader header = *images.header(index);
-  PictureSize size{header.height, header.width};
-  if (images.orientation() == Orientation::exif && header.orientation >= 5) std::swap(size.height, size.width);
+  const PictureSize size = size_as_read(*images.header(index), images.orientation());
   if (picture.size.width != 0 && size != picture.size)
     throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
                                  images.describe(index), size.width, size.height, picture.size.width,
