@@ -7,7 +7,6 @@
 #include <bit>
 
 #include "kernels/core/cpu.h"
-#include "kernels/training/learned_range.h"
 #include "kernels/training/weights.h"
 
 namespace octet::kernels {

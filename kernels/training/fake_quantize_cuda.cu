@@ -3,7 +3,6 @@
 #include "kernels/core/launch.cuh"
 #include "kernels/core/values.cuh"
 #include "kernels/training/fake_quantize.h"
-#include "kernels/training/learned_range.h"
 
 namespace octet::kernels {
 namespace {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/training/observe.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <vector>
 
 #include "kernels/core/cpu.h"

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observers on the GPU: what they find stays there.
-#include <algorithm>
 
 #include "kernels/core/launch.cuh"
 #include "kernels/core/values.cuh"
-#include "kernels/training/limited_range.h"
 #include "kernels/training/observe.h"
 
 namespace octet::kernels {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "src/base/error.h"
 #include "src/base/text.h"

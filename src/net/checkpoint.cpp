@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/numbers.h"
-#include "src/base/safetensors.h"
 #include "src/net/op_traits.h"
 
 namespace octet {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <numbers>
 #include <set>
-#include <string_view>
 
 #include "src/base/error.h"
 #include "src/base/numbers.h"

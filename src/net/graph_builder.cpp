@@ -2,7 +2,6 @@
 #include "src/net/graph_builder.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace octet {
 

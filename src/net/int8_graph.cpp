@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <string>
 
 #include "src/base/error.h"
 #include "src/net/op_traits.h"

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <utility>
 
 #include "src/net/op_traits.h"
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-
 #include "src/base/error.h"
 #include "src/base/names.h"
 #include "src/net/graph_builder.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/training/limited_range.h"
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/quant/calibrate.h"

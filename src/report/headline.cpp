@@ -3,12 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-
 #include "src/base/text.h"
-#include "src/report/html.h"
 
 namespace octet {
 namespace {

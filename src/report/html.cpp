@@ -3,10 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
-#include "src/base/text.h"
-
 namespace octet {
 namespace {
 

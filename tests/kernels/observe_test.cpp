@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/training/observe.h"
-#include "kernels/training/limited_range.h"
 
 #include <gtest/gtest.h>
 

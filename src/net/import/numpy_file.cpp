@@ -7,12 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/files.h"

@@ -7,8 +7,6 @@
 #include <array>
 #include <cstring>
 #include <functional>
-#include <map>
-#include <string_view>
 #include <utility>
 
 #include "src/base/error.h"
