@@ -6,9 +6,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <exception>
 
 #include "src/base/error.h"
 

@@ -147,7 +147,7 @@ struct CalibrateRecipe {
   std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)
   double percentile = 99.99;                ///< method percentile: share of the values within the range, in %
   bool equalize = false;                    ///< equalizes channels between layers (src/quant/equalize.h)
-  bool channel_scales = false;              ///< of functions, where less is lost (trainers/run/channel_scales.cpp)
+  bool channel_scales = false;              ///< of functions, where less is lost (trainers/run/auto_ranges.cpp)
   bool bias_correction = false;
   WeightRounding rounding = WeightRounding::nearest;
   int rounding_steps = 10000;  ///< adaround, block: steps for each layer or block

@@ -3,8 +3,6 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <optional>
-
 #include "src/base/error.h"
 #include "src/train/model/model.h"
 #include "trainers/loop/input_tensors.h"
@@ -84,6 +82,12 @@ at::Tensor network_input(const Batch& batch, const RunData& data, at::Device dev
     return ready->values(batch.indices, device);
   const Shape shape{data.evaluation_transform.channels, batch.input.height, batch.input.width};
   return images_to_tensor({batch.images.data(), batch.size, shape}, data.mean, data.std, device);
+}
+
+void for_inputs(const RunData& data, const Dataset& images, const std::vector<size_t>& indices, int batch_size,
+                at::Device device, const std::function<void(const at::Tensor& x)>& take) {
+  Loader loader(images, indices, data.evaluation_transform, {.batch_size = batch_size, .workers = data.workers});
+  for (Batch batch; loader.next(batch);) take(network_input(batch, data, device));
 }
 
 std::vector<size_t> evenly_spaced(const std::vector<size_t>& indices, size_t count) {

@@ -5,8 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "src/data/loader.h"
@@ -68,6 +68,11 @@ void require_resident(const RunData& data, at::Device device);
 /// Returns the images of a loader's batch as the network reads them: normalized float [N, C, H, W], channels-last. Of
 /// InputTensors these are the values themselves.
 at::Tensor network_input(const Batch& batch, const RunData& data, at::Device device);
+
+/// Calls take(x) with these images of one of the run's data sets as evaluation prepares them, in batches of
+/// network_input().
+void for_inputs(const RunData& data, const Dataset& images, const std::vector<size_t>& indices, int batch_size,
+                at::Device device, const std::function<void(const at::Tensor& x)>& take);
 
 /// Returns `count` of the indices, evenly spaced over the list: those of a folder are sorted by class.
 std::vector<size_t> evenly_spaced(const std::vector<size_t>& indices, size_t count);

@@ -15,9 +15,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "src/data/labels.h"
 

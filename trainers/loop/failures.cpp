@@ -8,11 +8,9 @@
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "src/data/loader.h"
-#include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
 #include "trainers/loop/batches.h"
 

@@ -17,10 +17,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-#include <memory>
-#include <utility>
-
 #include "src/base/error.h"
 
 namespace octet {

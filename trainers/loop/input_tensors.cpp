@@ -6,9 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/net/import/numpy_file.h"

@@ -7,8 +7,6 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
 
-#include <cstdint>
-
 #include "src/train/repair/distill.h"
 #include "trainers/loop/box_objective.h"
 
@@ -24,10 +22,14 @@ at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
 
 at::Tensor labelled(const at::Tensor& labels) { return labels.ge(0); }
 
+/// Returns the number that sums over labelled pixels are divided by: the given one, or of these labels.
+at::Tensor pixels_or_own(const at::Tensor& pixels, const at::Tensor& labels) {
+  return pixels.defined() ? pixels : divisor(labelled(labels).sum(), nullptr);
+}
+
 /// The cross-entropy written out, because LibTorch's for images (nll_loss2d) has no deterministic form on the GPU. No
 /// class equals kNoLabel, so the target of such a pixel is all zeros.
-at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing,
-                       const GatherShares* shares) {
+at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing, const at::Tensor& pixels) {
   const at::Tensor log_shares = at::log_softmax(as_pixels(logits, labels).to(at::kFloat), 1);
   const int64_t classes = log_shares.size(1);
   const at::Tensor numbers = at::arange(classes, labels.options()).view({1, -1, 1, 1});
@@ -37,7 +39,7 @@ at::Tensor pixels_loss(const at::Tensor& logits, const at::Tensor& labels, doubl
         labelled(labels).unsqueeze(1).to(at::kFloat).mul(smoothing / static_cast<double>(classes));
     target = target.mul(1 - smoothing).add(spread);
   }
-  return log_shares.mul(target).sum().neg().div(divisor(labelled(labels).sum(), shares));
+  return log_shares.mul(target).sum().neg().div(pixels_or_own(pixels, labels));
 }
 
 }  // namespace
@@ -48,15 +50,15 @@ at::Tensor divisor(const at::Tensor& mine, const GatherShares* shares) {
   return all.sum(0).clamp_min(1).div(all.size(0)).to(at::kFloat);
 }
 
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing, const GatherShares* shares) {
-  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing, shares);
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing, const at::Tensor& pixels) {
+  if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing, pixels);
   return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
 }
 
-at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const GatherShares* shares) {
+at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& pixels) {
   if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
   const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
-  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(divisor(labelled(labels).sum(), shares));
+  return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(pixels_or_own(pixels, labels));
 }
 
 namespace {
@@ -68,11 +70,12 @@ class ClassObjective : public Objective {
 
   Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing,
                const Whole& whole) const override {
-    const GatherShares* const shares = whole.shares;
-    const at::Tensor loss = mean_loss(outputs, labels, smoothing, shares);
+    // Exchanged once in a step, although three sums are divided by it.
+    const at::Tensor pixels = of_pixels(labels) ? divisor(labelled(labels).sum(), whole.shares) : at::Tensor();
+    const at::Tensor loss = mean_loss(outputs, labels, smoothing, pixels);
     const at::NoGradGuard no_grad;  // validation measures it without smoothing
-    const at::Tensor plain = smoothing > 0 ? mean_loss(outputs.detach(), labels, 0, shares) : loss.detach();
-    return {loss, plain, correct_images(outputs.detach(), labels, shares)};
+    const at::Tensor plain = smoothing > 0 ? mean_loss(outputs.detach(), labels, 0, pixels) : loss.detach();
+    return {loss, plain, correct_images(outputs.detach(), labels, pixels)};
   }
 
   at::Tensor distill(const at::Tensor& outputs, const at::Tensor& taught, double temperature,

@@ -3,16 +3,9 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <cstring>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/data/loader.h"
-#include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
 
 namespace octet {

@@ -3,7 +3,6 @@
 // averaged weights that are validated or exported they are read anew, in fp32.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 

@@ -14,11 +14,9 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <exception>
 
 #include "kernels/training/observe.h"
-#include "src/recipe/recipe.h"
 
 namespace octet {
 namespace {
@@ -133,9 +131,8 @@ NamedTensors Optimizer::state() const {
   return state;
 }
 
-WeightAverage::WeightAverage(const Weights& weights, double decay) : weights_(weights), decay_(decay) {
-  for (const auto& [name, tensor] : weights) average_[name] = tensor.detach().clone();
-}
+WeightAverage::WeightAverage(const Weights& weights, double decay)
+    : weights_(weights), average_(copies_of(weights)), decay_(decay) {}
 
 double WeightAverage::rate(long t) const {
   return 1.0 - std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));

@@ -3,8 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "src/base/error.h"

@@ -10,10 +10,6 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include <cstdint>
-#include <string>
-#include <utility>
-
 #include "src/train/qat/quantized_model.h"
 #include "trainers/loop/training_state.h"
 
@@ -186,9 +182,7 @@ void TrainStep::restore_state(const TensorFile& file, const std::string& path) {
 }
 
 Teacher make_teacher(const Graph& graph, const Weights& weights, double weight, double temperature) {
-  Teacher teacher{.graph = graph, .weights = weights, .weight = weight, .temperature = temperature};
-  for (auto& [name, tensor] : teacher.weights) tensor = tensor.detach().clone();
-  return teacher;
+  return {.graph = graph, .weights = copies_of(weights), .weight = weight, .temperature = temperature};
 }
 
 at::Tensor Teacher::join(const at::Tensor& loss, const at::Tensor& logits, const at::Tensor& images,

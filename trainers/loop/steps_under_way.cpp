@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/loop/steps_under_way.h"
 
-#include <utility>
-
 #include "src/train/model/step_graph.h"
 #if OCTET_CUDA
 #include <array>

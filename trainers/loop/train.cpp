@@ -4,17 +4,9 @@
 #include <ATen/Context.h>
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <utility>
 
 #include "src/base/error.h"
-#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"

@@ -8,12 +8,16 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
 
 namespace octet {
+
+// nlohmann::json finds this by name. It determines the keys of a state file.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Position, epoch, step, finished, loss_sum, cross_entropy_sum, correct, seen, seconds,
+                                   waited_seconds)
+
 namespace {
 
 // Before: 1: QAT always observed, ranges were floats; 2: recipes had no bit plan; 3: no scale could learn.
@@ -38,20 +42,6 @@ at::ScalarType scalar_type_of(DType type, const std::string& name) {
   for (const auto& [dtype, scalar_type] : kTypes)
     if (dtype == type) return scalar_type;
   throw has_no_type(name);
-}
-
-Position parse_position(const nlohmann::json& json) {
-  Position p;
-  p.epoch = json.at("epoch").get<int>();
-  p.step = json.at("step").get<long>();
-  p.finished = json.at("finished").get<bool>();
-  p.loss_sum = json.at("loss_sum").get<double>();
-  p.cross_entropy_sum = json.at("cross_entropy_sum").get<double>();
-  p.correct = json.at("correct").get<double>();
-  p.seen = json.at("seen").get<long>();
-  p.seconds = json.at("seconds").get<double>();
-  p.waited_seconds = json.at("waited_seconds").get<double>();
-  return p;
 }
 
 }  // namespace
@@ -108,19 +98,9 @@ void restore_weights(const TensorFile& file, const NamedTensors& targets, const 
 }
 
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
-  file.metadata[kMetadataKey] = spell_numbers(nlohmann::json{{"version", kStateVersion},
-                                                             {"phase", owner.phase},
-                                                             {"fingerprint", owner.fingerprint},
-                                                             {"epoch", position.epoch},
-                                                             {"step", position.step},
-                                                             {"finished", position.finished},
-                                                             {"loss_sum", position.loss_sum},
-                                                             {"cross_entropy_sum", position.cross_entropy_sum},
-                                                             {"correct", position.correct},
-                                                             {"seen", position.seen},
-                                                             {"seconds", position.seconds},
-                                                             {"waited_seconds", position.waited_seconds}})
-                                    .dump();
+  nlohmann::json state = position;
+  state.update({{"version", kStateVersion}, {"phase", owner.phase}, {"fingerprint", owner.fingerprint}});
+  file.metadata[kMetadataKey] = spell_numbers(std::move(state)).dump();
   write_safetensors(path, file);
 }
 
@@ -148,7 +128,7 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
                       "recipe it was made with, remove the file to start the phase anew, or train into another --out",
                       path));
     }
-    const Position p = parse_position(json);
+    const auto p = json.get<Position>();
     if (p.epoch < 0 || p.step < 0 || p.correct < 0 || p.seen < 0)
       throw data_error(fmt::format("{}: damaged metadata '{}': a negative count", path, kMetadataKey));
     return p;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/auto_ranges.h"
 
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-
+#include "src/base/error.h"
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/train/model/numerics.h"
+#include "src/train/repair/channel_scales.h"
+#include "trainers/loop/batches.h"
 #include "trainers/run/quantize_inputs.h"
 
 namespace octet {
@@ -42,6 +45,9 @@ std::vector<at::Tensor> held_back(const Run& run) {
   return batches;
 }
 
+constexpr const char* kChannelScales = "calibrate.channel_scales";
+constexpr size_t kScaleImages = 32;  // of calibration: enough to choose which functions get scales
+
 }  // namespace
 
 std::vector<RangeMethod> range_methods() {
@@ -62,14 +68,70 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   });
 }
 
-HeldBack::HeldBack(QuantizedModel& model, const Run& run)
-    : model_(model), x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
+HeldBack::HeldBack(QuantizedModel& model, const Run& run) : x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
 
-CalibratedRanges HeldBack::choose_ranges() {
+CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model) const {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
-  const ChosenRanges ranges = octet::choose_ranges(model_, OutputErrors(model_, x_, wanted_), range_methods());
+  const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods());
   return {text_of(ranges, images), ranges.trials[ranges.chosen].ranges, ranges.lost};
+}
+
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
+  if (!run.recipe.calibrate.channel_scales) return calibrate(model, run);
+  constexpr double kLittle = 0.01;  // lost: not worth tables for each channel
+  const at::NoGradGuard no_grad;
+  const FullPrecision full;
+  const Weights floats = copies_of(model.weights());  // repairs change the model's
+  for (const auto& [name, tensor] : model.weights()) floats.at(name).set_requires_grad(tensor.requires_grad());
+  QuantizedModel original = make_quantized(run, floats);
+  const HeldBack held(original, run);
+  CalibratedRanges ranges = calibrate(model, run, nullptr, &held);
+  const double before = held.lost(model);
+  ChannelScales channels(original);
+  const auto unchanged = [&](const std::string& why) {
+    say(fmt::format("{}: none: {}", kChannelScales, why));
+    return ranges;
+  };
+  if (!channels.any()) return unchanged("no function such as SiLU stands behind a layer that nothing else reads");
+  if (before < kLittle) return unchanged(fmt::format("{} of the outputs are lost without", percent(before)));
+
+  std::vector<at::Tensor> images;
+  const std::vector<size_t>& all = run.data.calibration;
+  for_inputs(run.data, *run.data.train_set, evenly_spaced(all, std::min(kScaleImages, all.size())),
+             run.recipe.calibrate.batch_size, run.device, [&](const at::Tensor& x) { images.push_back(x); });
+  for (const at::Tensor& x : images) channels.see(x);
+  const auto chosen = channels.best(run.graph, floats, [&](const Graph&, const Weights& weights) {
+    throw_if_interrupted();
+    QuantizedModel trial = make_quantized(run, weights);
+    for (const at::Tensor& x : images) trial.forward(x, {.observe = true, .quantize = false});
+    trial.calibrate(ranges.taken.method, ranges.taken.percentile);
+    return held.lost(trial);
+  });
+  if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));
+  say(fmt::format("{}: calibrating with them", kChannelScales));
+  QuantizedModel scaled = make_quantized(run, chosen->weights);
+  CalibratedRanges its;
+  try {
+    its = calibrate(scaled, run);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::promise) throw;
+    return unchanged(fmt::format("with them {}", error.what()));  // the network without them is calibrated
+  }
+  const double after = held.lost(scaled);
+  if (!(after <= ChannelScales::kPays * before))
+    return unchanged(fmt::format("{} of the outputs would be lost, {} without", percent(after), percent(before)));
+  its.lost = after;
+  const std::string taken =
+      fmt::format("{}: {}: {} of the outputs lost, {} without", kChannelScales,
+                  counted(static_cast<long>(chosen->lookups.size()), "function"), percent(after), percent(before));
+  say(taken);
+  its.chosen += (its.chosen.empty() ? "" : "; ") + taken;
+  model = std::move(scaled);
+  return its;
+} catch (const c10::OutOfMemoryError&) {
+  throw promise_error(fmt::format("{}: the GPU is out of memory with calibrate.batch_size {}; take a smaller one",
+                                  kChannelScales, run.recipe.calibrate.batch_size));
 }
 
 }  // namespace octet

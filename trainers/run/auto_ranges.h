@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// calibrate.method: auto: which ranges of activations change the outputs least, on images that were not calibrated on;
-// and how much is lost with them, by which quant.scales: auto decides.
+// What is chosen by how little it changes the outputs for images that were not calibrated on: the ranges of activations
+// of calibrate.method: auto; with calibrate.channel_scales (calibrate_as_recipe() in run.h) whether functions such as
+// SiLU get a scale for each channel; and, by how much is lost, quant.scales: auto.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <vector>
 
 #include "src/train/qat/quantized_model.h"
@@ -25,20 +25,19 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
 /// are not used.
 class HeldBack {
  public:
-  /// Takes the outputs of the float network as it is now; repairs may then change it. The model must outlive this.
+  /// Takes the outputs of the float network as it is now; repairs may then change it.
   HeldBack(QuantizedModel& model, const Run& run);
 
-  /// Replaces the ranges of the model, which is calibrated, by those that lose least, and returns which and why:
-  /// "calibrate.method auto: percentile 99.9, for 3 edges another: 0.42 % of the outputs lost for 64 validation images
-  /// (mse 0.61 %, ...)", and how much is lost.
-  CalibratedRanges choose_ranges();
+  /// Replaces the ranges of a model of that network, which is calibrated, by those that lose least, and returns which
+  /// and why: "calibrate.method auto: percentile 99.9, for 3 edges another: 0.42 % of the outputs lost for 64
+  /// validation images (mse 0.61 %, ...)", and how much is lost.
+  CalibratedRanges choose_ranges(QuantizedModel& model) const;
 
   /// Returns the share of the outputs that a model of the same float network, as it is now, loses:
   /// OutputErrors::lost().
   double lost(QuantizedModel& model) const { return OutputErrors(model, x_, wanted_).lost(); }
 
  private:
-  QuantizedModel& model_;
   std::vector<at::Tensor> x_;
   FloatOutputs wanted_;
 };

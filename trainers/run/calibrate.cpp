@@ -56,16 +56,14 @@ void for_batches(const Run& run, const char* what, size_t images, Split split, c
   std::vector<size_t> indices;
   for (size_t i = 0; i < count; ++i)
     if (i / size % ranks == mine) indices.push_back(all[i]);
-  Loader loader(*data.train_set, indices, data.evaluation_transform,
-                {.batch_size = run.recipe.calibrate.batch_size, .workers = data.workers});
   Progress progress(what, static_cast<long>(count));
-  Batch batch;
-  for (size_t seen = 0; loader.next(batch);) {
-    take(network_input(batch, data, run.device));
-    seen = std::min(count, seen + batch.size * ranks);  // other ranks are about as far
+  size_t seen = 0;
+  for_inputs(data, *data.train_set, indices, run.recipe.calibrate.batch_size, run.device, [&](const at::Tensor& x) {
+    take(x);
+    seen = std::min(count, seen + static_cast<size_t>(x.size(0)) * ranks);  // other ranks are about as far
     progress.update(static_cast<long>(seen));
     throw_if_interrupted();
-  }
+  });
 }
 
 void equalize_model(const QuantizedModel& model, const Run& run) {
@@ -182,8 +180,7 @@ void distill_model(QuantizedModel& model, const Run& run, const Weights& floats)
 /// Repairs single layers first, then what their errors do together.
 void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  Weights floats = model.weights();
-  for (auto& [name, tensor] : floats) tensor = tensor.detach().clone();
+  const Weights floats = copies_of(model.weights());
   if (recipe.bias_correction || rounds(recipe)) repair_layers(model, run, floats);
   if (recipe.distill_steps > 0) distill_model(model, run, floats);
 }
@@ -257,7 +254,8 @@ void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recip
 
 }  // namespace
 
-CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set) {
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set,
+                           const HeldBack* held) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
   const FullPrecision full;  // ranges are those of the float32 network on every device
@@ -266,11 +264,11 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::fun
   ranges.taken = {recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile};
   try {
     say_sparse_layers(model.prepared());
-    std::optional<HeldBack> held;
-    if (!recipe.method) held.emplace(model, run);
+    std::optional<HeldBack> own;
+    if (!recipe.method && held == nullptr) held = &own.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
     find_finite_ranges(model, run);
-    if (held) say((ranges = held->choose_ranges()).chosen);
+    if (!recipe.method) say((ranges = held->choose_ranges(model)).chosen);
     if (ranges_set) ranges_set();
     if (repairs) repair(model, run);
     if (repairs) require_finite_repairs(model.weights(), recipe);

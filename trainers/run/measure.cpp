@@ -3,14 +3,10 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <span>
 
 #include "src/base/progress.h"
 #include "src/detect/draw.h"
-#include "src/engine/engine.h"
 #include "src/engine/fusion.h"
 #include "src/eval/derive_constants.h"
 #include "src/eval/metrics.h"

@@ -184,9 +184,7 @@ void start_learned_ranges(const Run& run, QuantizedModel& model) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  Weights copies = model.weights();  // whose running statistics move
-  for (auto& [name, tensor] : copies) tensor = tensor.detach().clone();
-  QuantizedModel seen = make_quantized(run, copies);
+  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
   // BatchNorm normalizes what one process has of a batch.
   const int images = std::max(1, run.recipe.qat.batch_size / (run.ranks ? static_cast<int>(run.ranks->size()) : 1));
   Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,

@@ -4,12 +4,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <fmt/core.h>
 
-#include <chrono>
-#include <cmath>
-
 #include "src/base/error.h"
 #include "src/base/files.h"
-#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/recipe/run.h"
 #include "src/report/headline.h"

@@ -4,17 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
-#include <map>
-#include <numeric>
-#include <optional>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/quant/plan.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/run/measure.h"
 
@@ -211,9 +204,8 @@ class Search {
 
 }  // namespace
 
-QuantizedModel calibrated(const Run& run, Weights weights) {
-  for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
-  QuantizedModel model = make_quantized(run, weights);
+QuantizedModel calibrated(const Run& run, const Weights& weights) {
+  QuantizedModel model = make_quantized(run, copies_of(weights));
   calibrate_as_recipe(model, run);
   return model;
 }

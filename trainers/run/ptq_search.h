@@ -25,7 +25,7 @@ namespace octet {
 using CompileInt8 = std::function<std::unique_ptr<Program>(const Run& run, const Int8Graph& graph)>;
 
 /// Returns the network of `weights`, quantized and calibrated as run.recipe says. Repairs change a copy of the weights.
-QuantizedModel calibrated(const Run& run, Weights weights);
+QuantizedModel calibrated(const Run& run, const Weights& weights);
 
 /// Returns calibrated() as engines run it.
 Int8Graph quantize_trained(const Run& run, const Weights& weights);

@@ -118,9 +118,7 @@ struct Made {
 
 Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
           const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
-  Weights weights = floats;
-  if (way.repairs())
-    for (auto& [name, tensor] : weights) tensor = tensor.detach().clone();
+  const Weights weights = way.repairs() ? copies_of(floats) : floats;
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
   run.recipe.calibrate.method = request.method.value_or(CalibrationMethod::mse);  // before choose_ranges()

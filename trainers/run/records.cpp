@@ -6,13 +6,9 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <ctime>
-#include <exception>
 #include <filesystem>
-#include <mutex>
 #include <sstream>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/files.h"

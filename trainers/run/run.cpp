@@ -7,11 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <memory>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
@@ -157,20 +153,12 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   set_switches(device, recipe.cuda);
   const int cores = usable_cores() / (ranks ? ranks->local_size() : 1);
   set_threads(recipe.threads > 0 ? recipe.threads : std::max(1, cores));
-  Run run{.recipe = recipe,
-          .directory = directory,
-          .data = open_run_data(recipe),
-          .graph = {},
-          .onnx_outputs = {},
-          .new_layers = {},
-          .onnx_weights = nullptr,
-          .preprocessing = {},
-          .device = device,
-          .ranks = std::move(ranks),
-          .command = {},
-          .machine = {},
-          .epoch_done = {},
-          .events = nullptr};
+  Run run{};
+  run.recipe = recipe;
+  run.directory = directory;
+  run.data = open_run_data(recipe);
+  run.device = device;
+  run.ranks = std::move(ranks);
   if (run.ranks) {
     run.data.sharing = std::make_shared<Sharing>(
         Sharing{run.ranks->rank(), run.ranks->size(),
@@ -311,10 +299,9 @@ QuantizedModel load_quantized(const Run& run) {
 std::vector<at::Tensor> validation_pictures(const Run& run, int images) {
   const EvaluationSet set = run.data.validation_images();
   const size_t count = std::min<size_t>(static_cast<size_t>(images), set.indices.size());
-  Loader loader(*run.data.validation_set, evenly_spaced(set.indices, count), run.data.evaluation_transform,
-                {.batch_size = run.recipe.evaluate.batch_size, .workers = run.data.workers});
   std::vector<at::Tensor> batches;
-  for (Batch batch; loader.next(batch);) batches.push_back(network_input(batch, run.data, run.device));
+  for_inputs(run.data, *set.dataset, evenly_spaced(set.indices, count), run.recipe.evaluate.batch_size, run.device,
+             [&](const at::Tensor& x) { batches.push_back(x); });
   return batches;
 }
 

@@ -26,6 +26,7 @@
 namespace octet {
 
 class EventFile;
+class HeldBack;
 struct EpochMetrics;
 
 struct Run {
@@ -86,8 +87,9 @@ struct CalibratedRanges {
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
 /// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. `ranges_set`,
 /// if given, is called between ranges and repairs of weights, and may change the ranges. With method auto the ranges
-/// are those that lose least on validation images, without labels.
-CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr);
+/// are those that lose least on validation images, without labels: `held`, or as many as HeldBack takes.
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr,
+                           const HeldBack* held = nullptr);
 
 /// calibrate(), and with recipe.calibrate.channel_scales: functions such as SiLU get a scale for each channel where the
 /// network then loses less on validation images; `model` becomes another one then, with weights of its own.

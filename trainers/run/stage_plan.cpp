@@ -10,17 +10,11 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
 #include <limits>
-#include <memory>
-#include <optional>
 #include <set>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/net/op_traits.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/model.h"

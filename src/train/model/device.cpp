@@ -4,8 +4,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
-#include <string>
-
 #if OCTET_CUDA
 #include <c10/cuda/CUDAStream.h>
 #endif

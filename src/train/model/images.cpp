@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/core/quantize.h"

@@ -47,6 +47,9 @@ using Weights = std::map<std::string, at::Tensor>;
 /// ReLU; He et al. 2015), linears as PyTorch's default, BatchNorm with weight and variance 1, bias and mean 0.
 Weights initial_weights(const Graph& graph, uint64_t seed);
 
+/// Returns copies of the weights, without gradients.
+Weights copies_of(const Weights& weights);
+
 struct LoadReport {
   std::vector<std::string> missing, unexpected, misshaped;  ///< names; misshaped ones with both shapes
 };

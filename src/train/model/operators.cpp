@@ -7,8 +7,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/stack.h>
 
-#include <vector>
-
 #include "src/net/shapes.h"
 
 namespace octet {

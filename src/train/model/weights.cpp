@@ -158,6 +158,12 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
   return weights;
 }
 
+Weights copies_of(const Weights& weights) {
+  Weights result;
+  for (const auto& [name, tensor] : weights) result.emplace(name, tensor.detach().clone());
+  return result;
+}
+
 LoadReport load_weights(Weights& weights, const Graph& graph, const std::string& path,
                         const std::vector<std::string>& new_layers) {
   const TensorFile file = read_weights_file(path);

@@ -4,8 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
-
+#include "src/quant/convert.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 
@@ -51,7 +50,10 @@ DeployedNetwork::DeployedNetwork(QuantizedModel& model, int max_batch) : model_(
 void DeployedNetwork::change_edges() {
   if (!program_) return;  // the simulation reads the model's
   program_.reset();       // before there is another one: each holds the weights
-  model_.change_edges(graph_);
+  Weights small = model_.weights();
+  for (const Node& node : model_.prepared().graph.nodes)
+    if (has_weight(node.op)) small.erase(node.name + ".weight");
+  octet::change_edges(graph_, model_.prepared(), float_params(small), model_.edges());
   graph_.preprocessing = pixels_are_codes(graph_.nodes.front().out, graph_.nodes.front().shape.c);
   compile();
 }

@@ -10,9 +10,7 @@
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
-#include <cstdint>
 
-#include "kernels/training/qat_epilogue.h"
 #include "src/train/model/device.h"
 #include "src/train/model/operators.h"
 #include "src/train/model/threads.h"

@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
-#include <string>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/engine/support.h"

@@ -372,13 +372,6 @@ Int8Graph QuantizedModel::convert(const Preprocessing& preprocessing,
                         class_names);
 }
 
-void QuantizedModel::change_edges(Int8Graph& graph) const {
-  Weights small = impl_->weights;
-  for (const Node& node : impl_->prepared.graph.nodes)
-    if (has_weight(node.op)) small.erase(node.name + ".weight");
-  octet::change_edges(graph, impl_->prepared, float_params(small), edges());
-}
-
 std::map<std::string, at::Tensor> QuantizedModel::state() const {
   std::map<std::string, at::Tensor> state = save_state(impl_->fetch(), impl_->options.observer);
   save_codes(impl_->prepared, state);

@@ -109,9 +109,6 @@ class QuantizedModel {
   FloatParams weight_scales() const;   ///< by name of the conv2d or linear; learned, or of the current weights
   Int8Graph convert(const Preprocessing& preprocessing, const std::vector<std::string>& class_names) const;
 
-  /// Gives what convert() returned the qparams that edges have now; weights and biases are those of then.
-  void change_edges(Int8Graph& graph) const;
-
   /// Returns observers' statistics and qparams as named tensors, from which load_state() continues bit for bit.
   std::map<std::string, at::Tensor> state() const;
   void load_state(const std::map<std::string, at::Tensor>& state);

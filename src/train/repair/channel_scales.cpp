@@ -6,11 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
-
-#include <algorithm>
-#include <utility>
 
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"

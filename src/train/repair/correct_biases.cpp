@@ -5,10 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"

@@ -9,10 +9,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numbers>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/quant/equalize.h"

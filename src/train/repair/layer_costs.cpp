@@ -4,11 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <utility>
 
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"

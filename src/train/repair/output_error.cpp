@@ -7,11 +7,7 @@
 #include <ATen/ops/median.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <optional>
-#include <utility>
 
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"

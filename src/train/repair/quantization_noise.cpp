@@ -6,11 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
-#include <limits>
-#include <utility>
 
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"

@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "src/base/error.h"
-#include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "src/train/repair/rounding.h"
@@ -81,8 +80,7 @@ struct Reached {
 class Reconstruction {
  public:
   Reconstruction(QuantizedModel& model, const at::Tensor& x, const StepPlan& plan)
-      : model_(model), plan_(plan), floats_(model.weights()), scales_(model.weight_scales()) {
-    for (auto& [name, tensor] : floats_) tensor = tensor.detach().clone();
+      : model_(model), plan_(plan), floats_(copies_of(model.weights())), scales_(model.weight_scales()) {
     reached_ = {walked(x, {0, 0}, false), walked(x, {0, 0}, true), 0};
   }
 
@@ -153,7 +151,7 @@ class Reconstruction {
 
   QuantizedModel& model_;
   const StepPlan& plan_;
-  Weights floats_;
+  const Weights floats_;
   const FloatParams scales_;
   Reached reached_;
 };
