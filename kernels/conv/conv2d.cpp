@@ -4,7 +4,6 @@
 // products.
 #include "kernels/conv/conv2d.h"
 
-#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <climits>
-#include <cstdint>
 #include <initializer_list>
 #include <string>
 

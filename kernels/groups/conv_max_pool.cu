@@ -14,9 +14,6 @@
 #include "kernels/core/divide.h"
 #include "kernels/groups/conv_max_pool.cuh"
 
-#include <algorithm>
-
-#include "kernels/conv/cuda/family.h"
 #include "kernels/conv/cuda/rounding.h"
 #include "kernels/core/launch.cuh"
 

@@ -8,8 +8,6 @@
 
 #include "kernels/core/cuda.h"
 #include "kernels/core/divide.h"
-#include "kernels/core/launch.cuh"
-#include "kernels/groups/groups.h"
 
 namespace octet::kernels {
 namespace {

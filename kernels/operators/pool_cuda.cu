@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "kernels/core/codes.cuh"
-#include "kernels/core/cuda.h"
 #include "kernels/core/launch.cuh"
 #include "kernels/operators/pool.h"
 

@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -16,8 +15,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <string_view>
-#include <utility>
 
 #include "src/base/error.h"
 

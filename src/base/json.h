@@ -2,8 +2,6 @@
 // Strict JSON for untrusted files. Errors are Error(data) and name the file and the place in it.
 #pragma once
 
-#include <cstdint>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>

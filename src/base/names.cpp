@@ -2,7 +2,6 @@
 #include "src/base/names.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace octet {
 namespace {

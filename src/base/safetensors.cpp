@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/files.h"

@@ -8,9 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 
 #include "src/base/text.h"
 #include "src/report/html.h"

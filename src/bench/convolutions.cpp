@@ -5,10 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 
 #include "src/base/text.h"
-#include "src/bench/network.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,6 @@
 #include "src/bench/energy.h"
 #include "src/engine/fusion.h"
 #if OCTET_CUDA
-#include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #endif
 

@@ -3,13 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <unordered_map>
 
-#include "kernels/core/quantize.h"
 #include "src/base/error.h"
 #include "src/net/shapes.h"
 
@@ -192,10 +188,14 @@ std::vector<Detection> suppress(std::vector<Detection> detections, double iou_th
   return kept;
 }
 
-void require_masks(const Int8Graph& graph) {
+bool gives_masks(const Int8Graph& graph) {
   const Int8Node& output = graph.nodes[static_cast<size_t>(graph.outputs.front())];
   const Shape& shape = output.shape;
-  if (graph.outputs.size() == 1 && output.float_output && shape.h * shape.w > 1 && shape.c <= kUnlabelled) return;
+  return graph.outputs.size() == 1 && output.float_output && shape.h * shape.w > 1 && shape.c <= kUnlabelled;
+}
+
+void require_masks(const Int8Graph& graph) {
+  if (gives_masks(graph)) return;
   throw usage_error(fmt::format(
       "{} gives {}, no classes of pixels: of those one output gives float32 [classes, H, W], {} classes at most",
       graph.name, outputs_text(graph), kUnlabelled));

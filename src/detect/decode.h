@@ -65,7 +65,10 @@ std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutput
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options);
 
-/// Throws Error(usage) for a network that does not give one output of float logits of up to 255 classes for each pixel.
+/// Whether a network gives one output of float logits of up to 255 classes for each pixel.
+bool gives_masks(const Int8Graph& graph);
+
+/// Throws Error(usage) for a network that does not.
 void require_masks(const Int8Graph& graph);
 
 /// Returns the class of each pixel of an image of that size, one channel: that of the highest logit at its place, the

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "src/data/boxes.h"
 #include "src/data/dataset.h"

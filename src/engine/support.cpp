@@ -5,7 +5,6 @@
 
 #include "src/base/error.h"
 #include "src/base/threads.h"
-#include "src/engine/engine.h"
 
 namespace octet {
 namespace {

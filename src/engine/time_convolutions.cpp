@@ -2,7 +2,6 @@
 #include "src/engine/time_convolutions.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 
 #include "kernels/conv/cuda_conv2d.h"

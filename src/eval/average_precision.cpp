@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/eval/average_precision.h"
 
-#include <algorithm>
 #include <bitset>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>

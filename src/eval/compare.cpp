@@ -3,18 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
-#include <optional>
-#include <span>
 
 #include "kernels/core/cpu.h"
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/engine/engine.h"
 #include "src/eval/metrics.h"
 
 namespace octet {

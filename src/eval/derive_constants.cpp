@@ -4,12 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <map>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/threads.h"

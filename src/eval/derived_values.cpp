@@ -2,7 +2,6 @@
 #include "src/eval/derived_values.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 namespace octet {

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/numbers.h"

@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/data/loader.h"
 
 namespace octet {
 

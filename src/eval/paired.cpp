@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/eval/paired.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
-#include <span>
-#include <vector>
 
 #include "src/base/numbers.h"
 #include "src/base/random.h"

@@ -3,17 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <exception>
 #include <limits>
-#include <optional>
-#include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/text.h"

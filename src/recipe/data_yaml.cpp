@@ -2,7 +2,6 @@
 // The data.yaml beside YOLO's labels: names of classes, and folders of images (docs.ultralytics.com/datasets/detect).
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -3,19 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <optional>
-#include <type_traits>
-
 #include "src/base/names.h"
 #include "src/base/threads.h"
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
-#include "src/recipe/recipe.h"
 #include "src/recipe/schema_fields.h"
 
 namespace octet {

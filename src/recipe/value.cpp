@@ -15,7 +15,6 @@
 #include <variant>
 
 #include "src/base/error.h"
-#include "src/base/files.h"
 #include "src/net/zoo.h"
 
 namespace octet {

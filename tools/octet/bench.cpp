@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <memory>
-
 #include "src/base/files.h"
 #include "src/base/threads.h"
 #include "src/bench/charts.h"
 #include "src/bench/convolutions.h"
 #include "src/engine/engine.h"
-#include "src/quant/convert.h"
 #include "tools/octet/bench.h"
-#include "tools/octet/commands.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 

@@ -2,7 +2,6 @@
 // What `octet run` shows of a detector: boxes as text, JSON and pictures; and how `octet evaluate --boxes` scores them.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>

@@ -7,14 +7,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 
 #include "src/base/text.h"
 #include "src/engine/engine.h"
 #include "src/engine/fusion.h"
 #include "src/net/checkpoint.h"
-#include "src/net/op_traits.h"
-#include "tools/octet/commands.h"
 #include "tools/octet/inspect.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"

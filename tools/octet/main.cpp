@@ -13,7 +13,6 @@
 #include <iostream>
 #include <new>
 
-#include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/engine/kernel_cache.h"

@@ -3,16 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <numeric>
-#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/base/threads.h"
-#include "src/engine/engine.h"
-#include "src/recipe/recipe.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

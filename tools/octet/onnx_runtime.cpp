@@ -11,12 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "kernels/core/quantize.h"
 #include "onnxruntime_codes.h"

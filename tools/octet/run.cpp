@@ -116,12 +116,6 @@ std::string json(const Int8Graph& graph, const std::vector<Prediction>& predicti
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Whether the network's only output is logits.
-bool gives_answers(const Int8Graph& graph) {
-  const Int8Node& output = graph.nodes[graph.outputs.front()];
-  return is_classifier(graph) || (graph.outputs.size() == 1 && output.float_output && output.shape.c <= kUnlabelled);
-}
-
 /// Collects what the outputs give for images: their ranges and, to be written, their values as programs take them,
 /// float32 [images, C, H, W], or [images, C] of one pixel.
 class Outputs {
@@ -231,12 +225,11 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
 
 ExitCode run(const Common& common, const RunOptions& options) {
   const Int8Graph graph = open_checkpoint(options.checkpoint).graph;
-  const bool answering = !graph.boxes && gives_answers(graph);
+  const bool pixels = !graph.boxes && gives_masks(graph), answering = pixels || (!graph.boxes && is_classifier(graph));
   const Shape answers = answering ? graph.nodes[graph.outputs.front()].shape : Shape{};
   check_masks(options, graph);
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
-  const bool pixels = answering && !is_classifier(graph);
   if (!graph.boxes && (options.score || (!options.out.empty() && !pixels))) require_boxes(graph);
   const PictureFiles pictures(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
   FoundBoxes boxes(graph, options.score, pictures);

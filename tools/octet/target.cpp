@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -12,7 +11,6 @@
 #include "src/base/text.h"
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/import.h"
-#include "src/recipe/run.h"
 #include "src/report/report.h"
 
 namespace octet::cli {

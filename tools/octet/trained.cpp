@@ -6,9 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/recipe/run.h"
 #include "trainers/gpu.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/stage_plan.h"

@@ -7,7 +7,6 @@
 
 #include "kernels/conv/conv2d.h"
 #include "kernels/conv/cuda/family.h"
-#include "kernels/conv/cuda/rounding.h"
 #include "kernels/groups/inverted_residual/plan.h"
 #include "src/base/error.h"
 

@@ -7,9 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <optional>
-#include <utility>
 
 #include "kernels/conv/cuda_conv2d.h"
 #include "src/base/error.h"
