@@ -2,7 +2,11 @@
 // Several processes that share an evaluation set, here threads.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <barrier>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -35,6 +39,18 @@ std::vector<Result> each_process(int size, const std::function<Result(const Eval
   }
   for (std::thread& thread : threads) thread.join();
   return results;
+}
+
+/// Expects the scores of one process that shared an evaluation to be those of one that had all images, to the last bit.
+inline void expect_equal(const Evaluation& shared, const Evaluation& alone) {
+  EXPECT_EQ(shared.images, alone.images);
+  EXPECT_EQ(shared.predictions, alone.predictions);
+  EXPECT_EQ(shared.right, alone.right);
+  EXPECT_EQ(shared.overlaps, alone.overlaps);
+  EXPECT_EQ(shared.confusion, alone.confusion);
+  for (double Evaluation::*score : {&Evaluation::top1, &Evaluation::top5, &Evaluation::mean_iou, &Evaluation::ap,
+                                    &Evaluation::ap50, &Evaluation::loss})
+    EXPECT_EQ(std::bit_cast<uint64_t>(shared.*score), std::bit_cast<uint64_t>(alone.*score));
 }
 
 }  // namespace octet::testing

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -58,13 +57,7 @@ TEST_P(SharingTest, EvaluationsAreThoseOfOneProcess) {
   const Evaluation alone = work(whole);
   const std::vector<Evaluation> shared = each<Evaluation>(work, whole);
   for (const Evaluation& e : shared) {
-    EXPECT_EQ(e.images, alone.images);
-    EXPECT_EQ(e.predictions, alone.predictions);
-    EXPECT_EQ(e.right, alone.right);
-    EXPECT_EQ(e.confusion, alone.confusion);
-    EXPECT_EQ(e.top1, alone.top1);
-    EXPECT_EQ(e.top5, alone.top5);
-    EXPECT_EQ(std::bit_cast<uint64_t>(e.loss), std::bit_cast<uint64_t>(alone.loss));
+    testing::expect_equal(e, alone);
     EXPECT_EQ(e.latency_runs, &e == &shared[0] ? 3 : 0);
   }
 }
