@@ -24,40 +24,59 @@ long rows_of_part(long rows, int channels) {
   return (rows + parts - 1) / parts;
 }
 
-/// A thread's column of the rows: kPack neighbouring channels. kSums is ScaleGradient::sums().
+/// A thread's column of the rows: kPack neighbouring channels. kSums is ScaleGradient::sums(), or kCodes where codes
+/// tell what passes.
+constexpr int kCodes = -1;
 template <class T, int kPack, int kSums>
 struct Column {
+  const BiasGradient& work;
   const T* dy;
-  const uint8_t* bits;
   T* dx;
-  const int16_t* slopes;
   EndSlopes slope;
+  long columns, column;
   float sum[kPack] = {};
   float dscale = 0, doffset = 0;
 
-  /// Takes kRows packs, from pack `first` on and `step` packs apart.
+  /// Returns a bit for each channel through which the gradient passes.
+  __device__ unsigned passing(long row) const {
+    const long at = row * columns + column;
+    if constexpr (kSums != kCodes) return kPack == 8 ? work.bits[at] : work.bits[at / 8] >> (at % 8);
+    const uint8_t* const first = work.codes + row * work.code_stride + column * kPack;
+    const Pack<uint8_t, kPack> codes = *reinterpret_cast<const Pack<uint8_t, kPack>*>(first);
+    unsigned pass = 0;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      const int32_t code = work.signed_codes ? static_cast<int8_t>(codes.value[i]) : codes.value[i];
+      pass |= static_cast<unsigned>(code > work.code_below && code < work.code_above) << i;
+    }
+    return pass;
+  }
+
+  /// Takes kRows rows, from `first` on and `step` apart.
   template <int kRows>
   __device__ void take(long first, long step) {
-    Pack<T, kPack> pack[kRows];
+    Pack<T, kPack> pack[kRows], also[kRows];
     Pack<int16_t, kPack> steep[kRows];
     unsigned pass[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const long at = first + r * step;
-      pack[r] = load<kPack, true>(dy + at * kPack, kPack);
-      pass[r] = kPack == 8 ? bits[at] : bits[at / 8] >> (at % 8);
-      if constexpr (kSums > 0) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(slopes + at * kPack);
+      const long row = first + r * step, at = (row * columns + column) * kPack;
+      pack[r] = load<kPack, true>(dy + at, kPack);
+      if (work.also != nullptr) also[r] = load<kPack, true>(static_cast<const T*>(work.also) + at, kPack);
+      pass[r] = passing(row);
+      if constexpr (kSums > 0) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(work.scale.slopes + at);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
+        if (work.also != nullptr) pack[r].value[i] = narrow<T>(widen(pack[r].value[i]) + widen(also[r].value[i]));
         if constexpr (kSums > 0) dscale += widen(pack[r].value[i]) * slope.unpack(steep[r].value[i]);
         if constexpr (kSums > 1) doffset += is_end(steep[r].value[i]) ? widen(pack[r].value[i]) : 0.0f;
         if ((pass[r] >> i & 1) == 0) pack[r].value[i] = narrow<T>(0.0f);
         sum[i] += widen(pack[r].value[i]);
       }
-      store<kPack, true>(pack[r], dx + (first + r * step) * kPack, kPack);
+      store<kPack, true>(pack[r], dx + ((first + r * step) * columns + column) * kPack, kPack);
     }
   }
 };
@@ -71,16 +90,18 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int columns = work.channels / kPack, first_column = static_cast<int>(blockIdx.y) * kThreads;
   const int width = min(columns - first_column, kThreads), lanes = kThreads / width;
   const int lane = static_cast<int>(threadIdx.x) / width;
-  const long column = first_column + static_cast<int>(threadIdx.x) % width;
   const ScaleGradient& scale = work.scale;
-  Column<T, kPack, kSums> mine{static_cast<const T*>(work.dy), work.bits, static_cast<T*>(work.dx), scale.slopes,
-                               scale.ends()};
+  Column<T, kPack, kSums> mine{work,
+                               static_cast<const T*>(work.dy),
+                               static_cast<T*>(work.dx),
+                               scale.ends(),
+                               columns,
+                               first_column + static_cast<int>(threadIdx.x) % width};
   const long end = min((blockIdx.x + 1) * part_rows, work.rows);
   long row = blockIdx.x * part_rows + lane;
   if (lane >= lanes) row = end;  // too few threads for another row: idle
-  for (; row + (kRowsAtOnce - 1) * lanes < end; row += kRowsAtOnce * lanes)
-    mine.template take<kRowsAtOnce>(row * columns + column, static_cast<long>(lanes) * columns);
-  for (; row < end; row += lanes) mine.template take<1>(row * columns + column, 0);
+  for (; row + (kRowsAtOnce - 1) * lanes < end; row += kRowsAtOnce * lanes) mine.template take<kRowsAtOnce>(row, lanes);
+  for (; row < end; row += lanes) mine.template take<1>(row, 0);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) sums[threadIdx.x * kPack + i] = mine.sum[i];
   __syncthreads();
@@ -117,7 +138,10 @@ template <class T, int kPack>
 int launch(const BiasGradient& work, int parts, CudaStream stream) {
   const dim3 blocks(static_cast<unsigned>(parts), blocks_for(work.channels / kPack, kThreads));
   const long part_rows = rows_of_part(work.rows, work.channels);
-  switch (work.scale.sums()) {
+  switch (work.codes != nullptr ? kCodes : work.scale.sums()) {
+    case kCodes:
+      bias_gradient_kernel<T, kPack, kCodes><<<blocks, kThreads, 0, stream>>>(work, part_rows);
+      break;
     case 0:
       bias_gradient_kernel<T, kPack, 0><<<blocks, kThreads, 0, stream>>>(work, part_rows);
       break;
@@ -147,7 +171,8 @@ void cuda_bias_gradient(const BiasGradient& work, CudaStream stream) {
   int blocks = 0;
   const int parts = bias_gradient_parts(work.rows, work.channels);
   if (parts > 0) {
-    const bool wide = work.channels % kValues == 0 && is_aligned(work.dy) && is_aligned(work.dx);
+    const bool wide = work.channels % kValues == 0 && is_aligned(work.dy) && is_aligned(work.dx) &&
+                      is_aligned(work.also) && is_aligned(work.codes, kValues) && work.code_stride % kValues == 0;
     with_pack<kValues>(work.type, wide,
                        [&](auto type, auto pack) { blocks = launch<decltype(type), pack()>(work, parts, stream); });
     check_launch("bias_gradient");

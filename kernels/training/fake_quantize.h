@@ -159,15 +159,22 @@ struct BiasGradient {
   long rows = 0;
   int channels = 0;
   ValueType type = ValueType::float32;
-  ScaleGradient scale;  ///< with parts for bias_gradient_scale_parts(rows, channels) blocks
+  ScaleGradient scale;         ///< with parts for bias_gradient_scale_parts(rows, channels) blocks
+  const void* also = nullptr;  ///< [rows, channels] or null: another gradient, added to dy first
+  /// If given, read instead of bits: the gradient passes where code_below < code < code_above. Then no range is
+  /// trained.
+  const uint8_t* codes = nullptr;  ///< [rows, code_stride], as engines store them
+  int code_stride = 0;
+  bool signed_codes = false;
+  int32_t code_below = 0, code_above = 0;
 };
 
 /// Return into how many parts the rows are split, and the number of blocks of cuda_bias_gradient().
 int bias_gradient_parts(long rows, int channels);
 int bias_gradient_scale_parts(long rows, int channels);
 
-/// Writes dx = dy where the bit is set, else 0, and dbias = the sum of dx's rows, added in a fixed order. Computes the
-/// gradients of the range in the same pass.
+/// Writes dx = dy where the gradient passes, else 0, and dbias = the sum of dx's rows, added in a fixed order. Computes
+/// the gradients of the range in the same pass.
 void cuda_bias_gradient(const BiasGradient& work, CudaStream stream);
 
 }  // namespace octet::kernels

@@ -69,6 +69,12 @@ inline constexpr std::array<Named<EdgeScales>, 4> kEdgeScales = {{{EdgeScales::f
                                                                   {EdgeScales::lsq, "lsq"},
                                                                   {EdgeScales::lsq_plus, "lsq_plus"}}};
 
+/// How QAT's forward pass computes once BatchNorm's statistics are fixed: as a simulation in floats, or by the engine's
+/// kernels on codes (src/train/qat/int8_forward.h).
+enum class QatForward { simulation, int8 };
+inline constexpr std::array<Named<QatForward>, 2> kQatForwards = {
+    {{QatForward::simulation, "simulation"}, {QatForward::int8, "int8"}}};
+
 /// Returns whether the optimizer trains the ranges of edges.
 inline bool learn(EdgeScales scales) { return scales != EdgeScales::fixed && scales != EdgeScales::observed; }
 

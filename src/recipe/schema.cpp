@@ -147,8 +147,7 @@ void add_training(std::vector<Field>& fields) {
       "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
       "lsq_plus: scales and zero points learn; auto: lsq with activations of fewer than eight bits, else fixed where "
-      "the "
-      "calibrated ones lose little and observed where they lose much");
+      "the calibrated ones lose little and observed where they lose much");
   quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 
@@ -157,6 +156,7 @@ void add_training(std::vector<Field>& fields) {
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
                 "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
+  qat.add("forward", &A::forward, kQatForwards, "once statistics stay: simulated in floats, or on codes by a GPU");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add(

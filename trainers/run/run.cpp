@@ -259,6 +259,7 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
       .averaging = quant.averaging,
       .weights = quant.weight_calibrator,
       .edges = edge_scales(run),
+      .forward = run.recipe.qat.forward,
       .by_layer_groups = run.ranks != nullptr};  // so that their exchange overlaps with the backward pass
   return {prepare(fused, quant_spec(quant)), weights, options};
 }

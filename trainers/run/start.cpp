@@ -164,6 +164,11 @@ void require_trainable(const Run& run) {
           "moving_average or minmax");
   }
   if (observes) require_observer(run.recipe.quant.observer, run.device.type());
+  if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8) {
+    require_int8_forward(prepare(fuse(run.graph), quant_spec(run.recipe.quant)), edge_scales(run), run.device.type());
+    if (run.ranks || !run.recipe.parallel.stages.empty())
+      throw usage_error("qat.forward: int8 trains in one process, all layers; leave --gpus and parallel.stages out");
+  }
 }
 
 std::map<std::string, std::string> versions() {

@@ -91,6 +91,7 @@ struct LayerParameters {
   at::Tensor weight;
   at::Tensor bias;  ///< float32 [K]; undefined: none
   bool batch_norm_folded = false;
+  at::Tensor scale;  ///< float32 [K] of the codes that a quantized weight has; on a GPU always the same memory
 };
 
 /// The value of a node before its last operations: activation(value + bias + residual) is its output.
@@ -138,6 +139,9 @@ std::string first_non_finite(const Graph& graph, const Weights& weights, const a
 /// Returns by node the last node that reads its output, after which a walk releases it: -1 if none does, the number of
 /// nodes for outputs of the graph.
 std::vector<int> last_readers(const Graph& graph);
+
+/// Returns the output of one node without weights, of its inputs.
+at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& inputs);
 
 // Parts of a network: what one of several processes runs when they divide its layers.
 

@@ -63,6 +63,8 @@ class CudaQuantizers : public Quantizers {
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     group_layers();
+    weight_scales_ = at::empty({groups_.empty() ? 0 : groups_.back().first_scale + groups_.back().scales},
+                               at::TensorOptions(device).dtype(at::kFloat));
     damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
   }
 
@@ -89,6 +91,7 @@ class CudaQuantizers : public Quantizers {
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
   std::vector<size_t> group_of_;                    // by node
+  at::Tensor weight_scales_;                        // float [channels of all layers], unless they learn
   at::Tensor damaged_weights_;                      // int32, by weighted_
 };
 
@@ -144,16 +147,19 @@ void CudaQuantizers::quantize(const LayerGroup& group, const Weights& weights, c
   quantizer.rules.per_tensor = prepared_.spec.weight_granularity == Granularity::per_tensor;
   if (learned_scales.defined()) {
     quantizer.rules.rule = kernels::ScaleRule::given;
-    quantizer.scales = learned_scales.narrow(0, group.first_scale, group.scales);
-  } else {
-    quantizer.scales = at::empty({group.scales}, at::TensorOptions(device_).dtype(at::kFloat));
   }
+  quantizer.scales =
+      (learned_scales.defined() ? learned_scales : weight_scales_).narrow(0, group.first_scale, group.scales);
   quantizer.not_finite = damaged_weights_.narrow(0, group.first_weight, static_cast<int64_t>(group.nodes.size()));
   const std::vector<at::Tensor> quantized = cuda_quantize_weights(all, quantizer, autocast_type());
+  const at::Tensor scales = quantizer.scales.detach();
   size_t next = 0;
+  int64_t first = 0;
   for (size_t i = 0; i < quantized.size(); ++i) {
     LayerParameters& layer = layers[group.nodes[i]];
     layer.weight = quantized[i];
+    layer.scale = scales.narrow(0, first, layer.weight.size(0));
+    first += layer.weight.size(0);
     if (layer.batch_norm_folded) layer.bias = gains[next++].bias;
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/train/qat/quantized_model.h"
 
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -18,28 +17,11 @@
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
+#include "src/train/qat/int8_forward.h"
 #include "src/train/qat/quantized_state.h"
 #include "src/train/qat/quantizers.h"
 
 namespace octet {
-
-FloatParams float_params(const Weights& weights) {
-  FloatParams params;
-  for (const auto& [name, tensor] : weights) {
-    const at::Tensor plain = to_host(tensor.detach());
-    const float* data = plain.const_data_ptr<float>();
-    params.emplace(name, std::vector<float>(data, data + plain.numel()));
-  }
-  return params;
-}
-
-void set_float_params(const Weights& weights, FloatParams params) {
-  const c10::NoGradGuard no_grad;
-  for (auto& [name, values] : params) {
-    at::Tensor tensor = weights.at(name);
-    tensor.copy_(at::from_blob(values.data(), tensor.sizes(), at::kFloat));
-  }
-}
 
 struct QuantizedModel::Impl {
   Prepared prepared;
@@ -51,6 +33,7 @@ struct QuantizedModel::Impl {
   LearnedScales learned;
   at::Tensor highest_codes;                ///< float [nodes], where learned.offsets are
   std::unique_ptr<Quantizers> quantizers;  ///< null before the first walk
+  Int8Networks int8;                       ///< with weights and edges as they are now
 
   bool learns() const { return learned.edges.defined() || learned.weights.defined(); }
 
@@ -61,6 +44,7 @@ struct QuantizedModel::Impl {
       fetch();
       quantizers->download_histograms(calibrators);
       quantizers.reset();
+      int8.clear();
     }
     if (!quantizers) {
       quantizers = make_quantizers(prepared, options, device);
@@ -121,6 +105,20 @@ struct QuantizedModel::Impl {
 
   Weights used_weights() const { return sparse_weights(prepared, weights); }
 
+  /// Whether forward() runs on codes in this mode.
+  bool on_codes(const Mode& mode) const {
+    return options.forward == QatForward::int8 && mode.training && mode.quantize && !mode.batch_norm_training &&
+           !mode.observe;
+  }
+  at::Tensor forward_on_codes(const at::Tensor& x, const WalkHooks& hooks, const Look& look) {
+#if OCTET_CUDA
+    return int8.forward(
+        prepared, weights, [&] { return fetch().qparams; }, hooks, x, look);
+#else
+    throw no_cuda(x.device());
+#endif
+  }
+
   /// Returns the hooks of a walk over the weights `of`, which must outlive them.
   WalkHooks quantizing_hooks(const Mode& mode, const Weights& of);
 
@@ -143,6 +141,7 @@ struct QuantizedModel::Impl {
   }
 
   void upload() {
+    int8.clear();
     if (quantizers) quantizers->upload(edges);
   }
 };
@@ -198,6 +197,7 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
   const Weights weights = impl.used_weights();
   WalkHooks hooks;
   if (mode.quantize) hooks = impl.quantizing_hooks(mode, weights);
+  if (impl.on_codes(mode)) return impl.forward_on_codes(x, hooks, look);
   if (mode.observe && !mode.quantize) hooks = impl.at_weights().calibrating_hooks();
   if (look) {
     hooks.output = [&look, quantize = std::move(hooks.output)](int node, at::Tensor y) {

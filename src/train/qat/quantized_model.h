@@ -41,6 +41,9 @@ class QuantizedModel {
   /// convolutions of dequantized values. `look`, if given, sees every node's output as its consumers do. Throws
   /// Error(promise) naming the node when an observer meets NaN or infinity, and when it is to quantize without qparams.
   ///
+  /// With QatForward::int8 and fixed ranges, a walk in training with BatchNorm fixed runs on codes (int8_forward.h);
+  /// the first with a number of images prepares that and waits for the GPU.
+  ///
   /// Runs where the weights are. On a GPU it runs in autocast's type (x stays float32), and ranges, qparams and what is
   /// not finite stay there (require_finite()): after the first call nothing is copied from or to the host, so that
   /// forward and backward can be captured in a CUDA graph. For the backward pass it keeps each convolution's input and

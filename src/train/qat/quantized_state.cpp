@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/train/qat/quantized_state.h"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +11,29 @@
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/quant/plan.h"
+#include "src/train/model/device.h"
+#include "src/train/qat/quantized_model.h"
 
 namespace octet {
+
+FloatParams float_params(const Weights& weights) {
+  FloatParams params;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor plain = to_host(tensor.detach());
+    const float* data = plain.const_data_ptr<float>();
+    params.emplace(name, std::vector<float>(data, data + plain.numel()));
+  }
+  return params;
+}
+
+void set_float_params(const Weights& weights, FloatParams params) {
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, values] : params) {
+    at::Tensor tensor = weights.at(name);
+    tensor.copy_(at::from_blob(values.data(), tensor.sizes(), at::kFloat));
+  }
+}
+
 namespace {
 
 /// Returns state[name]. Throws Error(data) if it is missing or of another shape or type.

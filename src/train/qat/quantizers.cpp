@@ -16,6 +16,7 @@
 #include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/folded_batch_norm.h"
+#include "src/train/qat/quantized_model.h"
 
 namespace octet {
 
@@ -194,13 +195,6 @@ void CpuQuantizers::download_histograms(std::vector<Observer>& observers) const 
 
 }  // namespace
 
-void require_observer(ObserverKind observer, at::DeviceType device) {
-  if (device == at::kCUDA && observer == ObserverKind::histogram)
-    throw usage_error(
-        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
-        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
-}
-
 std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                             at::Device device) {
   if (device.is_cpu()) return std::make_unique<CpuQuantizers>(prepared, options);
@@ -209,6 +203,27 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #else
   throw no_cuda(device);
 #endif
+}
+
+void require_observer(ObserverKind observer, at::DeviceType device) {
+  if (device == at::kCUDA && observer == ObserverKind::histogram)
+    throw usage_error(
+        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
+        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
+}
+
+void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
+  const std::string head = "qat.forward: int8 ";
+  if (device != at::kCUDA) throw usage_error(head + "runs on a GPU only; set qat.forward: simulation");
+  if (learn(edges)) throw usage_error(head + "has ranges that do not learn; set quant.scales: fixed or observed");
+  for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) {
+    const Node& node = prepared.graph.nodes[n];
+    const bool prelu = node.op == Op::prelu;
+    if (!prelu && !prepared.sparse[n]) continue;
+    throw usage_error(head + "cannot train '" + node.name +
+                      "': " + (prelu ? "a prelu's slopes train" : "2:4 sparse weights are chosen anew in each step") +
+                      "; set qat.forward: simulation");
+  }
 }
 
 }  // namespace octet

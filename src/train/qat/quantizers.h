@@ -22,6 +22,7 @@ struct QuantizerOptions {
   double averaging = 0.01;                               ///< as in Observer
   WeightCalibrator weights = WeightCalibrator::minmax;
   EdgeScales edges = EdgeScales::fixed;  ///< whether they learn; a walk says whether they are observed
+  QatForward forward = QatForward::simulation;
   /// On a GPU: quantizes weights in groups of layers, so that the backward pass gives their gradients group by group
   /// and not all at its end.
   bool by_layer_groups = false;
@@ -73,6 +74,10 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                                  at::Device device);
 #endif
+
+/// Throws Error(usage) with the cure if a network cannot train on codes (int8_forward.h), with such ranges on such a
+/// device.
+void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device);
 
 /// Returns the scales that `calibrator` gives the weight of a conv2d or linear, on any device. Throws Error(promise)
 /// for NaN and infinity.

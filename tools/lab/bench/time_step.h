@@ -13,9 +13,10 @@ namespace octet {
 
 struct StepBench {
   ModelSpec model;
-  bool qat = false;                ///< with fake quantizers, calibrated on some of the images
-  bool freeze_batch_norm = false;  ///< its statistics are fixed from the first step on
-  OptimizerRecipe optimizer;       ///< batch size, precision, layout, ...
+  bool qat = false;                             ///< with fake quantizers, calibrated on some of the images
+  bool freeze_batch_norm = false;               ///< its statistics are fixed from the first step on
+  QatForward forward = QatForward::simulation;  ///< with frozen BatchNorm
+  OptimizerRecipe optimizer;                    ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;
   ParallelRecipe parallel;

@@ -27,7 +27,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Options {
-  std::string phase = "qat", precision = "fp16", exchange = "fp32";
+  std::string phase = "qat", precision = "fp16", exchange = "fp32", forward = "simulation";
   int size = 224, propose = 0;
   bool eager = false;
 };
@@ -70,6 +70,7 @@ std::string run(StepBench bench, const Options& options) {
   bench.model.input = {3, options.size, options.size};
   bench.model.classes = options.size < 64 ? 10 : 1000;
   bench.qat = options.phase == "qat";
+  bench.forward = value_named(kQatForwards, options.forward, "--forward");
   bench.cuda.graph = !options.eager && !bench.profile;
   bench.optimizer.learning_rate = 0.01;
   if (options.propose > 0) return propose(bench, options);
@@ -84,6 +85,7 @@ std::string run(StepBench bench, const Options& options) {
   nlohmann::json result{{"program", "octet"},
                         {"peer", fmt::format("{} {}", options.phase, name_in(kPrecisions, bench.optimizer.precision))},
                         {"batch_norm_frozen", bench.freeze_batch_norm},
+                        {"forward", options.forward},
                         {"model", bench.model.name},
                         {"ranks", ranks},
                         {"batch", bench.optimizer.batch_size},
@@ -128,6 +130,8 @@ int main(int argc, char** argv) {
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
   app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
+  app.add_option("--forward", options.forward, "qat with frozen BatchNorm: simulation, or int8: on codes")
+      ->check(CLI::IsMember({"simulation", "int8"}));
   app.add_flag("--sync-batch-norm", bench.optimizer.sync_batch_norm,
                "several processes: BatchNorm of all their pictures");
   app.add_option("--stages", bench.parallel.stages, "layers after which the network is cut, a process a part");
