@@ -62,7 +62,9 @@ struct Column {
     for (int r = 0; r < kRows; ++r) {
       const long row = first + r * step, at = (row * columns + column) * kPack;
       pack[r] = load<kPack, true>(dy + at, kPack);
-      if (work.also != nullptr) also[r] = load<kPack, true>(static_cast<const T*>(work.also) + at, kPack);
+      if constexpr (kSums == kCodes) {
+        if (work.also != nullptr) also[r] = load<kPack, true>(static_cast<const T*>(work.also) + at, kPack);
+      }
       pass[r] = passing(row);
       if constexpr (kSums > 0) steep[r] = *reinterpret_cast<const Pack<int16_t, kPack>*>(work.scale.slopes + at);
     }
@@ -70,7 +72,9 @@ struct Column {
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        if (work.also != nullptr) pack[r].value[i] = narrow<T>(widen(pack[r].value[i]) + widen(also[r].value[i]));
+        if constexpr (kSums == kCodes) {
+          if (work.also != nullptr) pack[r].value[i] = narrow<T>(widen(pack[r].value[i]) + widen(also[r].value[i]));
+        }
         if constexpr (kSums > 0) dscale += widen(pack[r].value[i]) * slope.unpack(steep[r].value[i]);
         if constexpr (kSums > 1) doffset += is_end(steep[r].value[i]) ? widen(pack[r].value[i]) : 0.0f;
         if ((pass[r] >> i & 1) == 0) pack[r].value[i] = narrow<T>(0.0f);

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) real_values_kernel(CodeRows from, T*
   const int columns = from.channels / kPack;
   if (at >= from.rows * columns) return;
   const long place = from.stride == from.channels ? at * kPack : at / columns * from.stride + at % columns * kPack;
-  const Pack<uint8_t, kPack> codes = load<kPack, true>(from.codes + place, kPack);
+  const Pack<uint8_t, kPack> codes = *reinterpret_cast<const Pack<uint8_t, kPack>*>(from.codes + place);
   Pack<T, kPack> values;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {

@@ -159,14 +159,14 @@ struct BiasGradient {
   long rows = 0;
   int channels = 0;
   ValueType type = ValueType::float32;
-  ScaleGradient scale;         ///< with parts for bias_gradient_scale_parts(rows, channels) blocks
-  const void* also = nullptr;  ///< [rows, channels] or null: another gradient, added to dy first
+  ScaleGradient scale;  ///< with parts for bias_gradient_scale_parts(rows, channels) blocks
   /// If given, read instead of bits: the gradient passes where code_below < code < code_above. Then no range is
   /// trained.
   const uint8_t* codes = nullptr;  ///< [rows, code_stride], as engines store them
   int code_stride = 0;
   bool signed_codes = false;
   int32_t code_below = 0, code_above = 0;
+  const void* also = nullptr;  ///< with codes: [rows, channels] or null, another gradient, added to dy first
 };
 
 /// Return into how many parts the rows are split, and the number of blocks of cuda_bias_gradient().

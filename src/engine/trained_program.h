@@ -19,8 +19,10 @@ class TrainedProgram {
   /// The parameters of a conv2d or linear: pointers that stay valid while the program lives.
   using LayerOf = std::function<kernels::TrainedLayer(int node)>;
 
-  /// Prepares `graph`, whose weights are not used, for so many images on the current GPU: chooses kernels by
-  /// measurement and waits for it. Throws Error(promise) naming the node for which a kernel or memory is missing.
+  /// Prepares `graph` for so many images on the current GPU: chooses kernels by measurement and waits for it. Of its
+  /// weights only the constants of channels are used: kernels that round in steps are offered where these allow it
+  /// (can_scale_steps() in kernels/conv/cuda/rounding.h), and training is taken to keep them there, between 2^-80 and
+  /// 2^8. Throws Error(promise) naming the node for which a kernel or memory is missing.
   TrainedProgram(Int8Graph graph, int images, const LayerOf& layer_of);
   TrainedProgram(TrainedProgram&& other) noexcept;
   ~TrainedProgram();

@@ -43,10 +43,34 @@ struct TrainingChecks : Checks {
             fmt::format("{} is below {}.batch_size {}: no step", limit, section, o.batch_size));
   }
 
+  /// Checks what a forward pass on codes cannot train, as far as the recipe tells; require_int8_forward() checks the
+  /// network.
+  void check_forward() const {
+    const QuantRecipe& quant = recipe.quant;
+    if (recipe.qat.forward == QatForward::simulation) return;
+    const auto require_it = [&](bool fits, const std::string& why, const char* cure) {
+      require(fits, "qat.forward", fmt::format("int8 {}; set {}, or qat.forward: simulation", why, cure));
+    };
+    require(recipe.qat.epochs > 0, "qat.forward",
+            "int8 is a forward pass of QAT, but qat.epochs is 0; set epochs, or leave it out");
+    require_it(!quant.scales || !learn(*quant.scales),
+               fmt::format("keeps codes, from which ranges cannot learn, but quant.scales is {}",
+                           name_or_auto(kEdgeScales, quant.scales)),
+               "quant.scales: fixed or observed");
+    require_it(quant.activation_bits == 8,
+               fmt::format("needs activations of 8 bits, but quant.activation_bits is {}", quant.activation_bits),
+               "quant.activation_bits: 8");
+    require_it(quant.sparsity == Sparsity::none, "cannot train 2:4 sparse weights, which are chosen anew in each step",
+               "quant.sparsity: none");
+    require_it(recipe.parallel.stages.empty(), "runs whole networks, but parallel.stages cuts this one",
+               "no parallel.stages");
+  }
+
   void check_qat() const {
     check_optimizer(recipe.qat, "qat");
     require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
+    check_forward();
     require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }

@@ -83,6 +83,56 @@ TEST_P(BiasGradientCuda, MasksAndSums) {
   }
 }
 
+/// With codes the mask is theirs, and another gradient is added first: the same as the bits of that mask and the sum.
+TEST_P(BiasGradientCuda, CodesMaskASumOfGradients) {
+  OCTET_NEEDS_GPU();
+  for (const Case& size : kCases) {
+    for (const bool is_signed : {false, true}) {
+      SCOPED_TRACE(std::to_string(size.rows) + " x " + std::to_string(size.channels));
+      fill(size);
+      const int stride = is_signed ? size.channels + 3 : (size.channels + 7) / 8 * 8;
+      const int32_t below = is_signed ? -100 : 0, above = is_signed ? 90 : 255;
+      std::mt19937 random(7);
+      std::vector<uint8_t> codes(static_cast<size_t>(size.rows) * stride);
+      for (uint8_t& code : codes)
+        code = static_cast<uint8_t>(random() % 3 == 0 ? (random() & 1 ? above : below) : random());
+      const std::vector<float> first = test::widened(dy_, GetParam());
+      std::vector<float> second(first.rbegin(), first.rend()), sum(first.size());
+      bits_.assign(bits_.size(), 0);
+      for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] = first[i] + second[i];
+        const uint8_t byte = codes[i / size.channels * stride + i % size.channels];
+        const int32_t code = is_signed ? static_cast<int8_t>(byte) : byte;
+        bits_[i / 8] |= static_cast<uint8_t>((code > below && code < above) << (i % 8));
+      }
+      const DeviceArray<uint8_t> in(dy_), other(test::narrowed(second, GetParam())), of_codes(codes);
+      const DeviceArray<uint8_t> out(std::vector<uint8_t>(dy_.size(), 0xcd));
+      const DeviceArray<float> parts(
+          std::vector<float>(static_cast<size_t>(bias_gradient_parts(size.rows, size.channels)) * size.channels, NAN));
+      const DeviceArray<float> dbias(std::vector<float>(size.channels, NAN));
+      cuda_bias_gradient({.dy = in.data(),
+                          .dx = out.data(),
+                          .parts = parts.data(),
+                          .dbias = dbias.data(),
+                          .rows = size.rows,
+                          .channels = size.channels,
+                          .type = GetParam(),
+                          .codes = of_codes.data(),
+                          .code_stride = stride,
+                          .signed_codes = is_signed,
+                          .code_below = below,
+                          .code_above = above,
+                          .also = other.data()},
+                         nullptr);
+      dy_ = test::narrowed(sum, GetParam());
+      const bool narrow = stride % 8 != 0;  // one value a thread: sums are added in the order of unaligned memory
+      const Gradients expected = run(size, narrow ? 1 : 0, false);
+      EXPECT_EQ(out.read(), expected.dx);
+      EXPECT_EQ(dbias.read(), expected.dbias);
+    }
+  }
+}
+
 TEST_P(BiasGradientCuda, NaNWhereTheBitIsNotSetIsNotSeen) {
   OCTET_NEEDS_GPU();
   const Case size{64, 16};

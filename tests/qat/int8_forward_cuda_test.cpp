@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QAT on codes: the forward pass gives the codes of the QAT graph, to the last one, also after the weights have changed
-// and in a captured graph; gradients are those of a walk in double through the same codes.
+// QAT on codes: the forward pass gives the codes of the QAT graph, to the last one, also after weights or ranges have
+// changed and in a captured graph; gradients are those of a walk in double through the same codes.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "src/base/error.h"
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
@@ -140,31 +139,94 @@ TEST(Int8ForwardCuda, CodesFollowTheWeights) {
   }
 }
 
-TEST(Int8ForwardCuda, ACapturedStepFollowsTheWeights) {
+/// A training step that is recorded and replayed.
+class RecordedStep {
+ public:
+  RecordedStep(QuantizedModel& model, const at::Tensor& x) : model_(model), x_(x) {}
+
+  /// Runs so many steps, after each of which the weights change; each gives the logits of a step that is only launched.
+  void expect_equal(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      recorded_.run(model_.launches(kOnCodes), [&] {
+        ++launched;
+        {
+          const Autocast autocast(at::kCUDA, Precision::fp16);
+          logits_ = model_.forward(x_, kOnCodes);
+        }
+        logits_.sum().backward();
+      });
+      const at::Tensor replayed = logits_.detach().cpu();
+      const Autocast autocast(at::kCUDA, Precision::fp16);
+      EXPECT_TRUE(at::equal(model_.forward(x_, kOnCodes).detach().cpu(), replayed)) << step;
+      disturb(model_.weights(), step);
+    }
+  }
+  int launched = 0;
+
+ private:
+  QuantizedModel& model_;
+  const at::Tensor x_;
+  const c10::cuda::CUDAStreamGuard stream_{c10::cuda::getStreamFromPool()};  // the default one cannot be captured
+  StepGraph recorded_{/*capture=*/true};
+  at::Tensor logits_;
+};
+
+constexpr int kRecorded = StepGraph::kWarmUps + 1;  // launches until a step is replayed
+
+/// Gives all edges the ranges of these images.
+void observe_anew(QuantizedModel& model, const at::Tensor& x) {
+  const c10::NoGradGuard no_grad;
+  model.restart_observers();
+  model.forward(x, {.observe = true});
+}
+
+TEST(Int8ForwardCuda, ARecordedStepFollowsTheWeights) {
   OCTET_NEEDS_GPU();
   const Graph graph = test::resnet8();
-  QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 5), {});
-  const at::Tensor x = batch_for(graph, 5).x;
-  const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());  // the default one cannot be captured
-  StepGraph recorded(/*capture=*/true);
-  at::Tensor logits;
-  for (int step = 0; step < StepGraph::kWarmUps + 3; ++step) {
-    recorded.run(0, [&] {
-      {
-        const Autocast autocast(at::kCUDA, Precision::fp16);
-        logits = model.forward(x, kOnCodes);
-      }
-      logits.sum().backward();
-    });
-    const at::Tensor replayed = logits.detach().cpu();
-    const Autocast autocast(at::kCUDA, Precision::fp16);
-    EXPECT_TRUE(at::equal(model.forward(x, kOnCodes).detach().cpu(), replayed)) << step;
-    disturb(model.weights(), step);
+  for (const WeightCalibrator by : {WeightCalibrator::minmax, WeightCalibrator::lsq}) {
+    QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 5), {}, QatForward::int8, by);
+    RecordedStep step(model, batch_for(graph, 5).x);
+    step.expect_equal(kRecorded + 2);
+    EXPECT_EQ(step.launched, kRecorded);
   }
 }
 
-/// Returns the gradients of a random sum of the logits by a walk in double, whose edges have the values `seen` and
-/// whose gradients pass where codes are within their bounds.
+/// As a validation of averaged weights does with observed ranges: the recording stays, and so does what it reads.
+TEST(Int8ForwardCuda, ARecordedStepOutlivesRangesThatComeBack) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = test::resnet8();
+  QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 5), {});
+  const Batch batch = batch_for(graph, 5), other = batch_for(graph, 6);
+  RecordedStep step(model, batch.x);
+  step.expect_equal(kRecorded + 1);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const auto before = model.state();
+    observe_anew(model, other.x);
+    // Whoever takes memory that was freed overwrites it.
+    std::vector<at::Tensor> garbage;
+    for (int i = 0; i < 64; ++i)
+      garbage.push_back(at::full({1 << 18}, 0x7f, at::TensorOptions(kDevice).dtype(at::kByte)));
+    model.load_state(before);
+    step.expect_equal(2);
+  }
+  EXPECT_EQ(step.launched, kRecorded);
+}
+
+TEST(Int8ForwardCuda, ARecordedStepIsRecordedAnewForOtherRanges) {
+  OCTET_NEEDS_GPU();
+  const Graph graph = test::resnet8();
+  QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 5), {});
+  const Batch batch = batch_for(graph, 5);
+  RecordedStep step(model, batch.x);
+  step.expect_equal(kRecorded + 1);
+  observe_anew(model, batch_for(graph, 6).x);
+  step.expect_equal(kRecorded + 1);
+  EXPECT_EQ(step.launched, 2 * kRecorded);
+  EXPECT_EQ(compare(model, batch).differ, 0);
+}
+
+/// Returns the gradients of a random sum of the logits by a walk in double, whose edges have the values `seen`. The
+/// gradient of a layer's edge passes where codes are within their bounds, that of another where its value is.
 Weights gradients_in_double(const QuantizedModel& model, const at::Tensor& x, const std::map<int, at::Tensor>& seen,
                             const at::Tensor& factors) {
   const Prepared& prepared = model.prepared();
@@ -189,16 +251,18 @@ Weights gradients_in_double(const QuantizedModel& model, const at::Tensor& x, co
     by_channel[0] = -1;
     return LayerParameters{layer.weight * gain.view(by_channel), of(".bias") + offset * gain, true};
   };
-  const auto straight_through = [&](int n, const at::Tensor& y) {
-    const Int8Node& node = int8.nodes[n];
-    const at::Tensor real = seen.at(n).to(kDevice, at::kDouble), codes = codes_of(real, node.out);
-    const at::Tensor passes = codes.gt(node.clamp_min).logical_and(codes.lt(node.clamp_max));
-    return real + (y - y.detach()) * passes.to(at::kDouble);
-  };
+  const auto real = [&](int n) { return seen.at(n).to(kDevice, at::kDouble); };
   hooks.finish = [&](int n, const Unfinished& y) {
-    return prepared.has_edge(n) ? straight_through(n, add_up(y)) : finished(y, graph.nodes[n].activation);
+    const Int8Node& node = int8.nodes[n];
+    if (!prepared.has_edge(n)) return finished(y, graph.nodes[n].activation);
+    const bool layer = has_weight(graph.nodes[n].op);
+    const at::Tensor v = layer ? add_up(y) : finished(y, graph.nodes[n].activation);
+    const at::Tensor codes = codes_of(layer ? real(n) : v.detach(), node.out);
+    const at::Tensor passes = layer ? codes.gt(node.clamp_min).logical_and(codes.lt(node.clamp_max))
+                                    : codes.ge(node.out.quant_min).logical_and(codes.le(node.out.quant_max));
+    return real(n) + (v - v.detach()) * passes.to(at::kDouble);
   };
-  hooks.output = [&](int n, at::Tensor y) { return n == 0 ? straight_through(0, y) : y; };
+  hooks.output = [&](int n, at::Tensor y) { return n == 0 ? real(0) : y; };
   const at::Tensor logits = walk(graph, doubles, x.to(at::kDouble), {}, hooks);
   (logits * factors.to(at::kDouble)).sum().backward();
   return doubles;
@@ -257,16 +321,6 @@ TEST(Int8ForwardCuda, OtherModesAreTheSimulation) {
   }
   const Autocast autocast(at::kCUDA, Precision::fp16);
   EXPECT_FALSE(at::equal(on_codes.forward(x, kOnCodes), simulated.forward(x, kOnCodes).to(at::kFloat)));
-}
-
-TEST(Int8ForwardCuda, RefusesWhatItCannotTrain) {
-  const Prepared plain = prepare(fuse(test::resnet8()), {});
-  EXPECT_NO_THROW(require_int8_forward(plain, EdgeScales::fixed, at::kCUDA));
-  EXPECT_THROW(require_int8_forward(plain, EdgeScales::fixed, at::kCPU), Error);
-  EXPECT_THROW(require_int8_forward(plain, EdgeScales::lsq, at::kCUDA), Error);
-  QuantSpec sparse;
-  sparse.sparsity = Sparsity::two_of_four;
-  EXPECT_THROW(require_int8_forward(prepare(fuse(test::resnet8()), sparse), EdgeScales::fixed, at::kCUDA), Error);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tools" / "lab" / "gpu"))
+import forward  # noqa: E402
 import gpus  # noqa: E402
 import parts  # noqa: E402
 import pictures  # noqa: E402
@@ -102,6 +103,32 @@ class GoogleTestResults(WithFolder):
         self.assertEqual(sanitize.quick_cases(found, 0.3), ["a", "b"])
         self.assertEqual(sanitize.quick_cases(found, 0), ["a"])
         self.assertEqual(sanitize.quick_cases(found[3:], 1), [])
+
+
+class Forward(unittest.TestCase):
+    def test_both_forward_passes_of_a_network_stand_in_each_turn(self):
+        calls = []
+
+        def run(words):
+            calls.append(words)
+            if "--freeze-batch-norm" in words and "mobilenet_v2" in words:
+                return None
+            rate = 2000 if "--freeze-batch-norm" in words and "int8" in words else 1000
+            return {"images_per_second": rate, "median_ms": 256e3 / rate, "peak_gib": 4.5}
+
+        found = forward.rows_of(["resnet50", "mobilenet_v2"], 2, 0.1, "train_bench", run)
+        self.assertEqual(len(calls), 2 * 2 * 4)
+        self.assertEqual([words[words.index("--forward") + 1] for words in calls[:4]], ["simulation", "int8"] * 2)
+        self.assertEqual(calls[:8], calls[8:])
+        table = forward.speed_table(found)
+        self.assertRegex(table, r"resnet50 +\| frozen +\| int8 +\| 128.00 \| 2,000 +\| 2.00 ")
+        self.assertRegex(table, r"resnet50 +\| live +\| int8 +\| 256.00 \| 1,000 +\| 1.00 ")
+        self.assertEqual(table.count("failed"), 2)
+
+    def test_every_program_of_its_stage_is_a_gpu_test(self):
+        cmake = "".join(path.read_text() for path in (ROOT / "tests").glob("*/CMakeLists.txt"))
+        for name in {**forward.NETWORKS, **forward.KERNELS, **forward.UNDER_MEMCHECK}:
+            self.assertIn(f"octet_gpu_test({name}", cmake)
 
 
 class Tensors(WithFolder):

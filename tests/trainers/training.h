@@ -24,9 +24,10 @@ namespace octet::testing_trainers {
 struct Variant {
   std::string name;
   bool qat = false;
-  bool learn = false;                  ///< QAT with scales that learn
-  EdgeScales edges = EdgeScales::lsq;  ///< those of activations, then
-  bool sparse = false;                 ///< weights are 2:4 sparse
+  bool learn = false;                           ///< QAT with scales that learn
+  EdgeScales edges = EdgeScales::lsq;           ///< those of activations, then
+  bool sparse = false;                          ///< weights are 2:4 sparse
+  QatForward forward = QatForward::simulation;  ///< int8: of what learns, the scales of weights alone
   OptimizerKind optimizer = OptimizerKind::sgd;
   Precision precision = Precision::fp32;
   double ema = 0, clip_gradient = 0;
@@ -79,8 +80,10 @@ struct Training {
     phase.epoch_done = [this](const EpochResult& result) { epochs.push_back(result); };
     if (!qat) return;
     QuantizerOptions options{.averaging = 0.1};
-    if (learn) options = {.weights = WeightCalibrator::lsq, .edges = variant.edges};
-    QuantSpec spec = learn ? uniform_bits(4, 4) : QuantSpec();
+    const bool on_codes = variant.forward == QatForward::int8;
+    if (learn) options = {.weights = WeightCalibrator::lsq, .edges = on_codes ? EdgeScales::fixed : variant.edges};
+    options.forward = variant.forward;
+    QuantSpec spec = learn ? uniform_bits(on_codes ? 8 : 4, 4) : QuantSpec();
     if (variant.sparse) spec.sparsity = Sparsity::two_of_four;
     quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), spec), weights, options);
     phase.quantized = quantized.get();

@@ -116,18 +116,27 @@ TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Te
   return {loss, at::stack({loss.detach().to(at::kDouble), judged.right, judged.plain.to(at::kDouble)})};
 }
 
-at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
+QuantizedModel::Mode TrainStep::quantized_mode(const Mode& mode) const {
   const GatherShares* const shares = gather_ ? &gather_ : nullptr;
-  const GatherShares* const of_batch_norm = recipe_.sync_batch_norm ? shares : nullptr;
-  if (phase_.quantized == nullptr)
-    return walk(*phase_.graph, *phase_.weights, x,
-                {.training = true, .batch_norm_training = mode.batch_norm_training, .shares = of_batch_norm});
-  return phase_.quantized->forward(x, {.training = true,
-                                       .batch_norm_training = mode.batch_norm_training,
-                                       .observe = mode.observe,
-                                       .quantize = true,
-                                       .batch_norm_shares = of_batch_norm,
-                                       .range_shares = shares});
+  return {.training = true,
+          .batch_norm_training = mode.batch_norm_training,
+          .observe = mode.observe,
+          .quantize = true,
+          .batch_norm_shares = recipe_.sync_batch_norm ? shares : nullptr,
+          .range_shares = shares};
+}
+
+int TrainStep::launches(const Mode& mode) const {
+  constexpr int kModes = 4;
+  if (phase_.quantized == nullptr) return mode.number();
+  return mode.number() + kModes * phase_.quantized->launches(quantized_mode(mode));
+}
+
+at::Tensor TrainStep::forward(const at::Tensor& x, const Mode& mode) {
+  const QuantizedModel::Mode of = quantized_mode(mode);
+  if (phase_.quantized != nullptr) return phase_.quantized->forward(x, of);
+  return walk(*phase_.graph, *phase_.weights, x,
+              {.training = true, .batch_norm_training = mode.batch_norm_training, .shares = of.batch_norm_shares});
 }
 
 /// Starts the exchange of gradients, before the backward pass that makes them. BatchNorm's statistics, weighted by this

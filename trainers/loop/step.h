@@ -12,6 +12,7 @@
 #include "src/base/safetensors.h"
 #include "src/train/model/model.h"
 #include "src/train/model/numerics.h"
+#include "src/train/qat/quantized_model.h"
 #include "trainers/loop/gradients.h"
 #include "trainers/loop/objective.h"
 #include "trainers/loop/optimizer.h"
@@ -46,8 +47,11 @@ class TrainStep {
 
   struct Mode {
     bool batch_norm_training = true, observe = true;
-    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }  ///< of the recorded CUDA graph
+    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }
   };
+
+  /// Returns the number of what launch() launches, by which it is recorded as a CUDA graph.
+  int launches(const Mode& mode) const;
 
   /// Sets what the next launches read: the learning rate and the number of the step in the phase. Sent to the device
   /// without waiting.
@@ -79,6 +83,7 @@ class TrainStep {
     at::Tensor sums;  // float64 [kSums], in the order of StepTotals
   };
   at::Tensor pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
+  QuantizedModel::Mode quantized_mode(const Mode& mode) const;
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
   LossAndSums loss_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& images) const;
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }

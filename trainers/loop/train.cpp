@@ -136,7 +136,7 @@ class Trainer {
     seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
     step_.set(learning_rate(schedule_, global_step()), global_step());
     try {
-      graph_.run(mode().number(), [&] { step_.launch(batch.images, batch.labels, mode()); });
+      graph_.run(step_.launches(mode()), [&] { step_.launch(batch.images, batch.labels, mode()); });
     } catch (const OthersLost&) {
       throw;
     } catch (const Error& error) {  // observers on the CPU refuse values that are not finite

@@ -19,6 +19,7 @@
 #include "trainers/loop/batches.h"
 #include "trainers/loop/schedule.h"
 #include "trainers/parallel/stages.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -165,9 +166,15 @@ void require_trainable(const Run& run) {
   }
   if (observes) require_observer(run.recipe.quant.observer, run.device.type());
   if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8) {
+    if (run.ranks)
+      throw usage_error("qat.forward: int8 trains in one process; leave --gpus out, or set qat.forward: simulation");
     require_int8_forward(prepare(fuse(run.graph), quant_spec(run.recipe.quant)), edge_scales(run), run.device.type());
-    if (run.ranks || !run.recipe.parallel.stages.empty())
-      throw usage_error("qat.forward: int8 trains in one process, all layers; leave --gpus and parallel.stages out");
+    try {
+      require_engines_take_it(run, {"cuda"});
+    } catch (const Error& error) {
+      throw usage_error(
+          fmt::format("qat.forward: int8 trains on engine cuda: {}; set qat.forward: simulation", error.what()));
+    }
   }
 }
 

@@ -140,8 +140,9 @@ std::string first_non_finite(const Graph& graph, const Weights& weights, const a
 /// nodes for outputs of the graph.
 std::vector<int> last_readers(const Graph& graph);
 
-/// Returns the output of one node without weights, of its inputs.
-at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& inputs);
+/// Returns the output of one node without weights. values: by node; those that it reads are there.
+at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& values,
+                     const WalkHooks& hooks);
 
 // Parts of a network: what one of several processes runs when they divide its layers.
 

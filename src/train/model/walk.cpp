@@ -264,10 +264,9 @@ at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x,
   return outputs.size() == 1 ? outputs.front() : at::cat(outputs, 1);
 }
 
-at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& inputs) {
-  std::vector<at::Tensor> values(graph.nodes.size());
-  for (size_t i = 0; i < inputs.size(); ++i) values[graph.nodes[node].inputs[i]] = inputs[i];
-  return Step{graph.nodes[node], node, weights, values, {}, {}}.run();
+at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& values,
+                     const WalkHooks& hooks) {
+  return Step{graph.nodes[node], node, weights, values, {}, hooks}.run();
 }
 
 at::Tensor walk_part(const Graph& graph, const Weights& weights, const GraphPart& part, const at::Tensor& x,

@@ -9,6 +9,7 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -19,7 +20,6 @@
 #include "kernels/training/fake_quantize.h"
 #include "src/engine/trained_program.h"
 #include "src/quant/convert.h"
-#include "src/train/model/device.h"
 #include "src/train/model/operators.h"
 #include "src/train/qat/quantized_model.h"
 
@@ -117,11 +117,13 @@ at::Tensor Int8Network::values(int n, const std::vector<at::Tensor>& memory, at:
 
 namespace {
 
-/// The backward pass of one step. Vectors are by node; a weight or gradient that there is not is undefined.
+/// The backward pass of one step. Vectors are by node; a weight or gradient that there is not is undefined. `quantize`
+/// quantizes the operators' outputs, as the simulation does.
 class Int8Backward {
  public:
-  Int8Backward(const Int8Network& net, variable_list memory, variable_list weights)
+  Int8Backward(const Int8Network& net, const WalkHooks& quantize, variable_list memory, variable_list weights)
       : net_(net),
+        quantize_(quantize),
         memory_(std::move(memory)),
         weights_(std::move(weights)),
         gradients_(memory_.size()),
@@ -143,13 +145,12 @@ class Int8Backward {
     }
     for (int n = net_.nodes() - 1; n > 0; --n) {
       values_[n].reset();  // all that read it have been left
-      if (gradients_[n].empty()) continue;
-      const at::Tensor dy = gradient_before_quantizer(n);
-      gradients_[n].clear();
+      const variable_list all = std::exchange(gradients_[n], {});
+      if (all.empty()) continue;
       if (weights_[n].defined()) {
-        pass_layer(n, dy);
+        pass_layer(n, gradient_of_sums(n, all));
       } else {
-        pass_operator(n, dy);
+        pass_operator(n, sum(all));
       }
     }
   }
@@ -164,38 +165,43 @@ class Int8Backward {
     if (n > 0) gradients_[n].push_back(gradient);  // the image has none
   }
 
-  /// Adds the gradients of a node's output up and passes them through its quantizer, if it has one; also sums up that
-  /// of a layer's bias.
-  at::Tensor gradient_before_quantizer(int n) {
-    variable_list& all = gradients_[n];
-    for (; all.size() > 2; all.pop_back()) all.front() = at::add(all.front(), all.back());
-    for (at::Tensor& each : all) each = each.contiguous(at::MemoryFormat::ChannelsLast);
+  static at::Tensor sum(const variable_list& all) {
+    at::Tensor sum = all[0];
+    for (size_t i = 1; i < all.size(); ++i) sum = at::add(sum, all[i]);
+    return sum.contiguous(at::MemoryFormat::ChannelsLast);
+  }
+
+  /// Adds the gradients of a layer's output up, passes them through its quantizer, if it has one, and sums up that of
+  /// the bias.
+  at::Tensor gradient_of_sums(int n, const variable_list& all) {
     const Int8Node& node = net_.node(n);
     if (!net_.prepared.has_edge(n)) {
-      at::Tensor sum = all.size() == 2 ? at::add(all[0], all[1]) : all[0];
-      if (weights_[n].defined()) of_biases[n] = sum.sum({0, 2, 3}, /*keepdim=*/false, at::kFloat);
-      return sum;
+      at::Tensor dx = sum(all);
+      of_biases[n] = dx.sum({0, 2, 3}, /*keepdim=*/false, at::kFloat);
+      return dx;
     }
-    at::Tensor dx = at::empty_like(all[0]);
+    const at::Tensor dy = sum({all.begin(), all.end() - (all.size() > 1 ? 1 : 0)});
+    const at::Tensor also = all.back().contiguous(at::MemoryFormat::ChannelsLast);  // the last is added in the pass
+    at::Tensor dx = at::empty_like(dy);
     const at::TensorOptions floats = dx.options().dtype(at::kFloat).memory_format(at::MemoryFormat::Contiguous);
     const long rows = net_.pixels(n);
     const int channels = node.shape.c;
     of_biases[n] = at::empty({channels}, floats);
     at::Tensor parts = at::empty({kernels::bias_gradient_parts(rows, channels), channels}, floats);
     const c10::DeviceGuard guard(dx.device());
-    kernels::cuda_bias_gradient({.dy = all[0].const_data_ptr(),
+    kernels::cuda_bias_gradient({.dy = dy.const_data_ptr(),
                                  .dx = dx.mutable_data_ptr(),
                                  .parts = parts.mutable_data_ptr<float>(),
                                  .dbias = of_biases[n].mutable_data_ptr<float>(),
                                  .rows = rows,
                                  .channels = channels,
                                  .type = value_type(dx),
-                                 .also = all.size() == 2 ? all[1].const_data_ptr() : nullptr,
                                  .codes = memory_[n].const_data_ptr<uint8_t>(),
                                  .code_stride = net_.program.stride(n),
                                  .signed_codes = node.out.is_signed(),
                                  .code_below = node.clamp_min,
-                                 .code_above = node.clamp_max},
+                                 .code_above = node.clamp_max,
+                                 .also = all.size() > 1 ? also.const_data_ptr() : nullptr},
                                 current_stream(dx.device()));
     return dx;
   }
@@ -221,18 +227,24 @@ class Int8Backward {
     if (node.inputs.size() == 2) add(node.inputs[1], dy);
   }
 
-  /// Runs the float operator again, and its backward pass.
+  /// Runs the float operator and its quantizer again, and their backward pass.
   void pass_operator(int n, const at::Tensor& dy) {
-    const Node& node = net_.prepared.graph.nodes[n];
     const at::AutoGradMode with_gradients(true);
-    variable_list inputs;
-    for (const int input : node.inputs) inputs.push_back(value(input).detach().requires_grad_());
-    const at::Tensor y = walk_node(net_.prepared.graph, net_.weights, n, inputs);
+    variable_list read(memory_.size()), inputs;  // one that is read twice has one gradient
+    std::vector<int> nodes;
+    for (const int input : net_.node(n).inputs) {
+      if (read[input].defined()) continue;
+      read[input] = value(input).detach().requires_grad_();
+      inputs.push_back(read[input]);
+      nodes.push_back(input);
+    }
+    const at::Tensor y = walk_node(net_.prepared.graph, net_.weights, n, read, quantize_);
     const variable_list gradients = torch::autograd::grad({y}, inputs, {dy.to(y.scalar_type())});
-    for (size_t i = 0; i < inputs.size(); ++i) add(node.inputs[i], gradients[i].to(type_));
+    for (size_t i = 0; i < inputs.size(); ++i) add(nodes[i], gradients[i].to(type_));
   }
 
   const Int8Network& net_;
+  const WalkHooks& quantize_;
   const variable_list memory_, weights_;
   std::vector<variable_list> gradients_;  // of outputs
   variable_list values_;                  // of outputs, while nodes that read them follow
@@ -245,9 +257,8 @@ class Int8Backward {
 /// What a backward pass needs besides tensors.
 struct Taken : torch::CustomClassHolder {
   std::shared_ptr<const Int8Network> network;
+  WalkHooks quantize;               // finishes operators
   std::vector<int> layers, biased;  // nodes, in the order of weights and biases
-
-  const Graph& graph() const { return network->prepared.graph; }
 };
 
 struct OnCodes : torch::autograd::Function<OnCodes> {
@@ -272,7 +283,7 @@ struct OnCodes : torch::autograd::Function<OnCodes> {
     const int nodes = taken.network->nodes();
     variable_list weights(nodes), result;
     for (size_t i = 0; i < taken.layers.size(); ++i) weights[taken.layers[i]] = saved[nodes + i];
-    Int8Backward pass(*taken.network, {saved.begin(), saved.begin() + nodes}, weights);
+    Int8Backward pass(*taken.network, taken.quantize, {saved.begin(), saved.begin() + nodes}, weights);
     pass.run(of_outputs[0]);
     for (const int n : taken.layers) result.push_back(pass.of_weights[n]);
     for (const int n : taken.biased) result.push_back(pass.of_biases[n]);
@@ -295,11 +306,11 @@ Int8Graph converted(const Prepared& prepared, const Weights& weights, const std:
 
 }  // namespace
 
-at::Tensor Int8Networks::forward(const Prepared& prepared, const Weights& weights,
-                                 const std::function<std::vector<QParams>()>& edges, const WalkHooks& hooks,
+at::Tensor Int8Networks::forward(const Prepared& prepared, const Weights& weights, const WalkHooks& hooks,
                                  const at::Tensor& x, const Look& look) {
   std::vector<LayerParameters> layers(prepared.graph.nodes.size());
   auto taken = c10::make_intrusive<Taken>();
+  taken->quantize.finish = hooks.finish;
   variable_list quantized, biases;
   for (int n = 0; n < static_cast<int>(layers.size()); ++n) {
     if (!has_weight(prepared.graph.nodes[n].op)) continue;
@@ -310,11 +321,17 @@ at::Tensor Int8Networks::forward(const Prepared& prepared, const Weights& weight
     taken->biased.push_back(n);
     biases.push_back(layers[n].bias);
   }
+  if (const int now = version(); now != made_) {
+    networks_.clear();
+    made_ = now;
+  }
   std::shared_ptr<const Int8Network>& network = networks_[x.size(0)];
   if (!network) {
     const int images = static_cast<int>(x.size(0));
     const c10::DeviceGuard guard(x.device());
-    Int8Graph graph = converted(prepared, weights, edges(), layers);
+    // Engines allocate outside of LibTorch, which would hold the memory of a step before, or of its recording.
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    Int8Graph graph = converted(prepared, weights, qparams_, layers);
     TrainedProgram program(graph, images, [&](int n) { return trained_layer(prepared, weights, n, layers[n].scale); });
     network.reset(new Int8Network{prepared, weights, std::move(graph), images, std::move(program)});
   }

@@ -33,7 +33,7 @@ struct QuantizedModel::Impl {
   LearnedScales learned;
   at::Tensor highest_codes;                ///< float [nodes], where learned.offsets are
   std::unique_ptr<Quantizers> quantizers;  ///< null before the first walk
-  Int8Networks int8;                       ///< with weights and edges as they are now
+  Int8Networks int8{[this] { return fetch().qparams; }};
 
   bool learns() const { return learned.edges.defined() || learned.weights.defined(); }
 
@@ -110,14 +110,6 @@ struct QuantizedModel::Impl {
     return options.forward == QatForward::int8 && mode.training && mode.quantize && !mode.batch_norm_training &&
            !mode.observe;
   }
-  at::Tensor forward_on_codes(const at::Tensor& x, const WalkHooks& hooks, const Look& look) {
-#if OCTET_CUDA
-    return int8.forward(
-        prepared, weights, [&] { return fetch().qparams; }, hooks, x, look);
-#else
-    throw no_cuda(x.device());
-#endif
-  }
 
   /// Returns the hooks of a walk over the weights `of`, which must outlive them.
   WalkHooks quantizing_hooks(const Mode& mode, const Weights& of);
@@ -141,7 +133,7 @@ struct QuantizedModel::Impl {
   }
 
   void upload() {
-    int8.clear();
+    int8.ranges_may_differ();
     if (quantizers) quantizers->upload(edges);
   }
 };
@@ -197,7 +189,7 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
   const Weights weights = impl.used_weights();
   WalkHooks hooks;
   if (mode.quantize) hooks = impl.quantizing_hooks(mode, weights);
-  if (impl.on_codes(mode)) return impl.forward_on_codes(x, hooks, look);
+  if (impl.on_codes(mode)) return impl.int8.forward(impl.prepared, impl.weights, hooks, x, look);
   if (mode.observe && !mode.quantize) hooks = impl.at_weights().calibrating_hooks();
   if (look) {
     hooks.output = [&look, quantize = std::move(hooks.output)](int node, at::Tensor y) {
@@ -208,9 +200,14 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const 
   }
   const at::Tensor logits =
       walk(impl.prepared.graph, weights, x, {mode.training, mode.batch_norm_training, mode.batch_norm_shares}, hooks);
-  if (mode.observe && mode.quantize) impl.edges.ready = true;
+  if (mode.observe && mode.quantize) {
+    impl.edges.ready = true;
+    impl.int8.ranges_may_differ();  // also in the steps that a recording of this one replays
+  }
   return logits;
 }
+
+int QuantizedModel::launches(const Mode& mode) { return impl_->on_codes(mode) ? impl_->int8.version() : 0; }
 
 void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change) {
   Impl& impl = *impl_;

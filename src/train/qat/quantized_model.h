@@ -51,6 +51,11 @@ class QuantizedModel {
   using Look = std::function<void(int node, const at::Tensor& output)>;
   at::Tensor forward(const at::Tensor& x, const Mode& mode, const Look& look = nullptr);
 
+  /// Returns the number of what forward() launches in this mode: a CUDA graph recorded under another one must not be
+  /// replayed. Only a forward pass on codes has more than one, since the ranges are part of what it launches. Waits for
+  /// the GPU where they were set since the last call.
+  int launches(const Mode& mode);
+
   /// Returns the hooks that forward(x, mode) walks with, for walking parts of prepared().graph (walk_part()). They hold
   /// the weights and scales of now, and are to be made anew when those change. The model must outlive them. Throws
   /// Error(promise) for 2:4 sparse weights, which forward() selects anew each time.

@@ -195,6 +195,13 @@ void CpuQuantizers::download_histograms(std::vector<Observer>& observers) const 
 
 }  // namespace
 
+void require_observer(ObserverKind observer, at::DeviceType device) {
+  if (device == at::kCUDA && observer == ObserverKind::histogram)
+    throw usage_error(
+        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
+        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
+}
+
 std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                             at::Device device) {
   if (device.is_cpu()) return std::make_unique<CpuQuantizers>(prepared, options);
@@ -205,24 +212,29 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #endif
 }
 
-void require_observer(ObserverKind observer, at::DeviceType device) {
-  if (device == at::kCUDA && observer == ObserverKind::histogram)
-    throw usage_error(
-        "quant.observer: histogram chooses its range on the CPU and cannot follow QAT on the GPU; set "
-        "quant.observer: moving_average or quant.scales: fixed, or train on the CPU");
-}
-
 void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
-  const std::string head = "qat.forward: int8 ";
-  if (device != at::kCUDA) throw usage_error(head + "runs on a GPU only; set qat.forward: simulation");
-  if (learn(edges)) throw usage_error(head + "has ranges that do not learn; set quant.scales: fixed or observed");
+  constexpr long kMostTaps = 64;  // of weights that the GPU packs (kernels/conv/cuda_repack.h)
+  constexpr int kBits = 8;
+  const auto refuse = [](const std::string& why, const std::string& cure) {
+    throw usage_error("qat.forward: int8 " + why + "; set " + cure + ", or qat.forward: simulation");
+  };
+  if (device != at::kCUDA) throw usage_error("qat.forward: int8 runs on a GPU only; set qat.forward: simulation");
+  if (learn(edges))
+    refuse("keeps codes, from which ranges cannot learn (quant.scales auto: lsq below 8 bits)", "quant.scales: fixed");
   for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) {
     const Node& node = prepared.graph.nodes[n];
-    const bool prelu = node.op == Op::prelu;
-    if (!prelu && !prepared.sparse[n]) continue;
-    throw usage_error(head + "cannot train '" + node.name +
-                      "': " + (prelu ? "a prelu's slopes train" : "2:4 sparse weights are chosen anew in each step") +
-                      "; set qat.forward: simulation");
+    const std::string head = "cannot train '" + node.name + "': ";
+    if (node.op == Op::prelu)
+      throw usage_error("qat.forward: int8 " + head + "its slopes train; set qat.forward: simulation");
+    if (prepared.sparse[n]) refuse(head + "2:4 sparse weights are chosen anew in each step", "quant.sparsity: none");
+    if (!has_weight(node.op)) continue;
+    if (node.op == Op::conv2d && long{node.window.kernel_h} * node.window.kernel_w > kMostTaps)
+      throw usage_error("qat.forward: int8 " + head + "its kernel has more than 64 taps; set qat.forward: simulation");
+    const int bits = prepared.bits.activation_bits[n];
+    if (prepared.has_edge(static_cast<int>(n)) && bits < kBits)
+      refuse(head + "it writes codes of " + std::to_string(bits) +
+                 " bits, and where they end the gradient is known by the code alone",
+             "8 bits for it (quant.activation_bits, quant.layers, quant.last_layer_bits)");
   }
 }
 

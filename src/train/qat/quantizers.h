@@ -75,10 +75,6 @@ std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const
                                                  at::Device device);
 #endif
 
-/// Throws Error(usage) with the cure if a network cannot train on codes (int8_forward.h), with such ranges on such a
-/// device.
-void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device);
-
 /// Returns the scales that `calibrator` gives the weight of a conv2d or linear, on any device. Throws Error(promise)
 /// for NaN and infinity.
 std::vector<float> weight_scales(const Prepared& prepared, int node, const at::Tensor& weight,
@@ -100,5 +96,9 @@ auto at_node(const Node& node, const F& f) {
 /// Throws Error(usage) with the cure if QAT on that device cannot use the recipe's quant.observer; to be called before
 /// anything is trained.
 void require_observer(ObserverKind observer, at::DeviceType device);
+
+/// Throws Error(usage) with the cure if a network cannot train on codes (int8_forward.h), with such ranges on such a
+/// device; to be called before anything is trained.
+void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device);
 
 }  // namespace octet

@@ -30,6 +30,9 @@ QAT = {  # QAT of stage choose, from the float weights of the recipe
     "batch-norm-live": ["qat.freeze_batch_norm=1"],
     "minmax": ["calibrate.method=minmax"],
     "percentile": ["calibrate.method=percentile"],
+    "int8-forward": ["qat.forward=int8"],  # beside "again": once statistics and ranges stay
+    "int8-forward-all": ["qat.forward=int8", "qat.freeze_batch_norm=0", "quant.scales=fixed"],  # beside "frozen-all": in all steps
+    "frozen-all": ["qat.freeze_batch_norm=0", "quant.scales=fixed"],
 }
 RATES = {  # and the peak of QAT's learning rate, around the recipe's
     "mobilenet_v2": (0.001, 0.01),

@@ -15,6 +15,7 @@ stages, run in the order given:
   unpack     in a part made by pack.sh: adds it to --home; once all parts are there, makes the data; later stages run from --home
   tests      every test program with label gpu
   sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
+  forward    QAT's forward pass on codes (qat.forward: int8): its tests, a step beside the simulation's, compute-sanitizer
   choose     variants of the four CIFAR-10 recipes and several seeds over all GPUs, compared on validation pictures
   final      the four recipes as they are: float, float control, int8 on the test pictures
   science    what QAT brings at few bits: the rows of science_plan.py, variants beside a float control, on the test pictures
@@ -37,10 +38,10 @@ options:
   --minutes N      choose, final, science, parallel's report: stop then, with every run saved; the same command later goes on
   --set KEY=VALUE  choose, final, science, parallel's report: for every recipe, NETWORK:KEY=VALUE for one (science:
                    NETWORK-VARIANT:KEY=VALUE too); may be given several times (what a stage varies itself stays)
-  --models LIST    training (default: resnet18,resnet50,mobilenet_v2)
-  --turns N        training, bench (default: 2)
+  --models LIST    training (default: resnet18,resnet50,mobilenet_v2), forward (resnet50,mobilenet_v2,efficientnet_b0)
+  --turns N        training, bench (default: 2), forward (3)
   --programs LIST  tests: only these, in this order (test_qat_cuda,test_engine_cuda)
-  --parts LIST     parallel: of speed,pipeline,folder,agree,faults,hang,report (default: all)
+  --parts LIST     parallel: of speed,pipeline,folder,agree,faults,hang,report; forward: of tests,speed,sanitize (default: all)
   --pictures FILE  parallel's part folder: a .tar file or a folder with JPEG files
 exit code: 0, or 1 if a stage failed (the others run nevertheless), 2 for a wrong call
 END
@@ -50,7 +51,7 @@ fail() { echo "run: $*" >&2; exit 2; }
 stages=() home=$HOME/octet-gpu out='' dry='' data='' pictures='' models='' turns='' parts='' programs='' rows='' accuracy=() science=() report=() given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
-    build | unpack | tests | sanitize | choose | final | science | training | bench | parallel) stages+=("$1"); shift ;;
+    build | unpack | tests | sanitize | forward | choose | final | science | training | bench | parallel) stages+=("$1"); shift ;;
     --dry) dry=--dry; shift ;;
     --few-bits) accuracy+=("$1"); shift ;;
     --out | --home | --data | --pictures | --models | --turns | --parts | --programs)
@@ -112,6 +113,7 @@ build() {
 }
 tests() { python3 "$here/tests.py" --out "$out" ${programs:+--programs "$programs"} $dry; }
 sanitize() { python3 "$here/sanitize.py" --out "$out" $dry; }
+forward() { python3 "$here/forward.py" --out "$out" ${models:+--models "$models"} ${turns:+--turns "$turns"} ${parts:+--parts "$parts"} $dry; }
 accuracy() { python3 "$here/accuracy.py" "$1" --out "$out" ${data:+--data "$data"} "${accuracy[@]}" $dry; }
 choose() { accuracy choose; }
 final() { accuracy final; }
