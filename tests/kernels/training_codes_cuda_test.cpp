@@ -19,11 +19,11 @@ struct RowCase {
 /// Odd and even channels, wide and narrow rows, more rows than a block has threads.
 constexpr RowCase kRowCases[] = {{1, 1, 4},     {5, 3, 4},   {700, 4, 4}, {37, 16, 16},
                                  {300, 24, 32}, {9, 64, 64}, {3, 33, 48}};
-constexpr QParams kRanges[] = {{0.25f, 7, 0, 255}, {0.5f, 0, -128, 127}, {0.125f, 3, 0, 15}};
+constexpr QParams kCodeRanges[] = {{0.25f, 7, 0, 255}, {0.5f, 0, -128, 127}, {0.125f, 3, 0, 15}};
 
 TEST(TrainingCodesCuda, QuantizedRowsAreQuantize) {
   OCTET_NEEDS_GPU();
-  for (const QParams& q : kRanges) {
+  for (const QParams& q : kCodeRanges) {
     for (const RowCase& c : kRowCases) {
       const size_t bytes = static_cast<size_t>(c.rows) * c.stride;
       std::vector<float> x = test::difficult_values(q, static_cast<size_t>(c.rows) * c.channels);
@@ -45,7 +45,7 @@ TEST(TrainingCodesCuda, QuantizedRowsAreQuantize) {
 TEST(TrainingCodesCuda, RealValuesAreDequantize) {
   OCTET_NEEDS_GPU();
   for (const ValueType type : test::kTypes) {
-    for (const QParams& q : kRanges) {
+    for (const QParams& q : kCodeRanges) {
       for (const RowCase& c : kRowCases) {
         std::vector<uint8_t> codes(static_cast<size_t>(c.rows) * c.stride);
         for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 37 + i / 256);

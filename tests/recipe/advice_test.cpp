@@ -231,6 +231,33 @@ TEST(RecipeAdvice, Quantization) {
   });
 }
 
+TEST(RecipeAdvice, ForwardOnCodes) {
+  const std::string epochs = "qat.epochs=2", int8 = "qat.forward=int8", plain = "qat.forward=simulation";
+  const auto fits_not = [&](const std::string& other, const std::string& advice, const std::string& cure) {
+    return Case{kCifar,
+                {int8, epochs, other},
+                "qat.forward",
+                "set " + advice + ", or qat.forward: simulation",
+                {{int8, epochs, cure}, {plain, epochs, other}}};
+  };
+  expect_cured({
+      {kCifar, {int8}, "qat.forward", "set epochs, or leave it out", {{int8, epochs}, {}}},
+      {kCifar,
+       {int8, epochs, "qat.freeze_batch_norm=1"},
+       "qat.forward",
+       "set less than 1, or leave it out",
+       {{int8, epochs, "qat.freeze_batch_norm=0.9"}, {epochs, "qat.freeze_batch_norm=1"}}},
+      fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.scales=observed"),
+      fits_not("quant.scales=lsq_plus", "quant.scales: fixed or observed", "quant.scales=fixed"),
+      fits_not("quant.activation_bits=4", "quant.activation_bits: 8", "quant.activation_bits=8"),
+      fits_not("quant.sparsity=2:4", "quant.sparsity: none", "quant.sparsity=none"),
+      fits_not("parallel.stages=[layer2]", "no parallel.stages", "parallel.stages=[]"),
+      // Weights may have few bits, and scales that learn.
+      fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.weight_calibrator=lsq"),
+      fits_not("quant.activation_bits=2", "quant.activation_bits: 8", "quant.weight_bits=2"),
+  });
+}
+
 TEST(RecipeAdvice, Stages) {
   const std::string stages = "parallel.stages=[layer2]", epochs = "qat.epochs=2", train = "train.epochs=2";
   const auto cut = [&](const std::string& key, const std::string& other, const std::string& advice,

@@ -130,6 +130,8 @@ TEST(RecipeErrors, KeysThatDoNotFitEachOther) {
   expect_parts(with("model.onnx=net.onnx"), {"model.onnx: only for model.name onnx"});
   expect_parts(with("model.graph=[{name: a, op: relu}]"), {"model.graph: only for model.name graph"});
   expect_parts(with("qat.float_control=true"), {"qat.float_control: trains as long as QAT, but qat.epochs is 0"});
+  expect_parts(refusal(kMinimal, {"qat.epochs=1", "qat.forward=int8", "quant.scales=lsq"}),
+               {"'qat.forward=int8': qat.forward: int8 keeps codes", "but quant.scales is lsq"});
   expect_parts(with("evaluate.engines=[]"), {"evaluate.engines: names no engine", "[auto]"});
   expect_parts(with("evaluate.engines=[cpu, cpu]"), {"evaluate.engines: an engine is given twice"});
   expect_parts(with("evaluate.fallback=cuda"),

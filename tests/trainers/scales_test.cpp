@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
+#include "src/engine/engine.h"
 #include "tests/trainers/calibrated_run.h"
 
 namespace octet {
@@ -69,6 +70,30 @@ TEST(Scales, AHistogramIsRefusedOnTheGpuOnlyWhereScalesAreObserved) {
                 std::string::npos);
     }
   }
+}
+
+/// A forward pass on codes is refused before the float phase, for what the recipe alone does not tell.
+TEST(Scales, AForwardPassOnCodesIsRefusedBeforeTraining) {
+  const at::Device gpu(at::kCUDA, 0);
+  const auto refusal_of = [](const Recipe& recipe, at::Device device) {
+    auto run = open_run(recipe, {});
+    run.device = device;
+    run.recipe.cuda.resident_images = ResidentImages::off;
+    const std::string message = message_of(ExitCode::usage, [&] { require_trainable(run); });
+    EXPECT_NE(message.find("set qat.forward: simulation"), std::string::npos) << message;
+    return message;
+  };
+  Recipe recipe = recipe_with(EdgeScales::observed);
+  recipe.qat.forward = QatForward::int8;
+  EXPECT_NE(refusal_of(recipe, at::kCPU).find("int8 runs on a GPU only"), std::string::npos);
+  if (!find_engine("cuda").available().ok)
+    EXPECT_NE(refusal_of(recipe, gpu).find("int8 trains on engine cuda"), std::string::npos);
+  recipe.quant.layers = {{.match = "conv2", .activation_bits = 4}};
+  const std::string message = refusal_of(recipe, gpu);
+  EXPECT_NE(message.find("'conv2': it writes codes of 4 bits"), std::string::npos) << message;
+  recipe.qat.epochs = 0;  // no QAT, no forward pass of it
+  auto run = open_run(recipe, {});
+  EXPECT_NO_THROW(require_trainable(run));
 }
 
 TEST(Scales, AStateOfOtherScalesIsRefused) {
