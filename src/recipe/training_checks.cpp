@@ -57,6 +57,8 @@ struct TrainingChecks : Checks {
                fmt::format("keeps codes, from which ranges cannot learn, but quant.scales is {}",
                            name_or_auto(kEdgeScales, quant.scales)),
                "quant.scales: fixed or observed");
+    require_it(quant.scales != EdgeScales::observed || recipe.qat.freeze_observers < 1,
+               "begins once ranges stay, but qat.freeze_observers is 1", "less than 1");
     require_it(quant.activation_bits == 8,
                fmt::format("needs activations of 8 bits, but quant.activation_bits is {}", quant.activation_bits),
                "quant.activation_bits: 8");

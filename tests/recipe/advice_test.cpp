@@ -252,6 +252,12 @@ TEST(RecipeAdvice, ForwardOnCodes) {
       fits_not("quant.activation_bits=4", "quant.activation_bits: 8", "quant.activation_bits=8"),
       fits_not("quant.sparsity=2:4", "quant.sparsity: none", "quant.sparsity=none"),
       fits_not("parallel.stages=[layer2]", "no parallel.stages", "parallel.stages=[]"),
+      {kCifar,
+       {int8, epochs, "quant.scales=observed", "qat.freeze_observers=1"},
+       "qat.forward",
+       "set less than 1, or qat.forward: simulation",
+       {{int8, epochs, "quant.scales=observed", "qat.freeze_observers=0.9"},
+        {plain, epochs, "quant.scales=observed", "qat.freeze_observers=1"}}},
       // Weights may have few bits, and scales that learn.
       fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.weight_calibrator=lsq"),
       fits_not("quant.activation_bits=2", "quant.activation_bits: 8", "quant.weight_bits=2"),

@@ -159,6 +159,8 @@ StepTimes Bench::run() {
   if (ranks_ != nullptr)
     times.waiting_milliseconds = 1e3 * (ranks_->exchange_seconds() - waited) / static_cast<double>(steps);
   times.peak_bytes = peak_gpu_memory(device_).in_tensors;
+  const GpuMemory memory = gpu_memory(device_);
+  times.used_bytes = memory.total - memory.free;
   times.loss = step_->totals()[0].item<double>() / static_cast<double>(steps_);
   if (!std::isfinite(times.loss))
     throw promise_error(fmt::format("the loss is {}: no times of such a run", times.loss));

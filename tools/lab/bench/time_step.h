@@ -28,7 +28,8 @@ struct StepBench {
 struct StepTimes {
   std::vector<double> milliseconds;  ///< of each step, from start to start by device events, sorted
   size_t peak_bytes = 0;             ///< peak of memory in tensors after warm-up
-  double loss = 0;                   ///< mean over all steps
+  size_t used_bytes = 0;  ///< of the GPU at the end, by all processes: with the allocator's cache and engines
+  double loss = 0;        ///< mean over all steps
   double exchange_milliseconds = 0;  ///< with ranks: of an exchange of gradients that overlaps with nothing
   double waiting_milliseconds =
       0;                      ///< with ranks: of a step, waiting for exchanges that the backward pass did not hide

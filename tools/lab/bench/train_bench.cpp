@@ -98,6 +98,7 @@ std::string run(StepBench bench, const Options& options) {
                         {"p90_ms", ms[ms.size() * 9 / 10]},
                         {"images_per_second", 1e3 * bench.optimizer.batch_size * shares / median},
                         {"peak_gib", static_cast<double>(times.peak_bytes) / kGiB},
+                        {"used_gib", static_cast<double>(times.used_bytes) / kGiB},
                         {"loss", times.loss}};
   if (bench.ranks != nullptr) {
     if (staged) {

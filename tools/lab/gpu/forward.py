@@ -46,14 +46,14 @@ def speed_table(found):
     for (model, frozen, forward), results in found.items():
         good = [result for result in results if result is not None]
         if not good:
-            lines.append([model, "frozen" if frozen else "live", forward, "failed", "", "", ""])
+            lines.append([model, "frozen" if frozen else "live", forward, "failed", "", "", "", ""])
             continue
         rate = statistics.median(result["images_per_second"] for result in good)
         other = [result["images_per_second"] for result in found[model, frozen, "simulation"] if result is not None]
         lines.append([model, "frozen" if frozen else "live", forward, f"{statistics.median(result['median_ms'] for result in good):.2f}",
                       f"{rate:,.0f}", f"{rate / statistics.median(other):.2f}" if other else "",
-                      f"{max(result['peak_gib'] for result in good):.2f}"])
-    return markdown.table(["network", "BatchNorm", "forward", "ms", "images/s", "of the simulation's", "peak GiB in tensors"], lines)
+                      *(f"{max(result[key] for result in good):.2f}" for key in ("peak_gib", "used_gib"))])
+    return markdown.table(["network", "BatchNorm", "forward", "ms", "images/s", "of the simulation's", "GiB in tensors", "GiB of the GPU"], lines)
 
 
 def case_names(path, cases):
