@@ -86,8 +86,9 @@ TEST(Scales, AForwardPassOnCodesIsRefusedBeforeTraining) {
   Recipe recipe = recipe_with(EdgeScales::observed);
   recipe.qat.forward = QatForward::int8;
   EXPECT_NE(refusal_of(recipe, at::kCPU).find("int8 runs on a GPU only"), std::string::npos);
-  if (!find_engine("cuda").available().ok)
+  if (!find_engine("cuda").available().ok) {
     EXPECT_NE(refusal_of(recipe, gpu).find("int8 trains on engine cuda"), std::string::npos);
+  }
   recipe.quant.layers = {{.match = "conv2", .activation_bits = 4}};
   const std::string message = refusal_of(recipe, gpu);
   EXPECT_NE(message.find("'conv2': it writes codes of 4 bits"), std::string::npos) << message;
