@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "src/base/error.h"
+#include "src/data/labels.h"
 
 namespace octet {
 
