@@ -17,6 +17,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <utility>
+
 #include "src/base/error.h"
 
 namespace octet {

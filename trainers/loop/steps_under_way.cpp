@@ -4,6 +4,7 @@
 #include "src/train/model/step_graph.h"
 #if OCTET_CUDA
 #include <array>
+#include <utility>
 
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <numeric>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"
