@@ -5,6 +5,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +102,22 @@ TEST(Loss, NothingLabelledIsNothingLost) {
   EXPECT_EQ(loss.item<double>(), 0);
   EXPECT_EQ(logits.grad().abs().max().item<double>(), 0);
   EXPECT_EQ(correct_images(logits.detach(), labels).item<double>(), 0);
+}
+
+/// Three sums are divided by their number; of two processes with the same pixels the mean is that of one.
+TEST(Loss, LabelledPixelsAreExchangedOnceAStep) {
+  const at::Tensor logits = logits_of_pixels(), labels = labels_of_pixels();
+  int exchanges = 0;
+  const GatherShares gather = [&](const at::Tensor& mine) {
+    ++exchanges;
+    return at::stack({mine, mine});
+  };
+  const Objective::Judged one = class_objective().judge(logits, labels, 0.1, {});
+  const Objective::Judged two = class_objective().judge(logits, labels, 0.1, {.shares = &gather});
+  EXPECT_EQ(exchanges, 1);
+  EXPECT_EQ(two.loss.item<double>(), one.loss.item<double>());
+  EXPECT_EQ(two.plain.item<double>(), one.plain.item<double>());
+  EXPECT_EQ(two.right.item<double>(), one.right.item<double>());
 }
 
 TEST(Loss, RightPixelsArePartsOfPictures) {
