@@ -80,7 +80,7 @@ TEST(Scales, AForwardPassOnCodesIsRefusedBeforeTraining) {
     run.device = device;
     run.recipe.cuda.resident_images = ResidentImages::off;
     const std::string message = message_of(ExitCode::usage, [&] { require_trainable(run); });
-    EXPECT_NE(message.find("set qat.forward: simulation"), std::string::npos) << message;
+    EXPECT_NE(message.find("qat.forward: simulation"), std::string::npos) << message;
     return message;
   };
   Recipe recipe = recipe_with(EdgeScales::observed);
