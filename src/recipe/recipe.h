@@ -187,7 +187,7 @@ struct QuantRecipe {
 /// Training after PTQ; epochs 0: PTQ only. learning_rate 0 becomes the network's default rate (trainers/run).
 struct QatRecipe : OptimizerRecipe {
   QatRecipe() { learning_rate = 0; }
-  double freeze_batch_norm = 0.5;  ///< share of the QAT steps after which BatchNorm's statistics are fixed
+  double freeze_batch_norm = 0.5;               ///< share of the QAT steps after which BatchNorm's statistics are fixed
   QatForward forward = QatForward::simulation;  ///< once statistics are fixed
   double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges
   double scale_learning_rate = 0;  ///< of scales that the optimizer trains; 0: learning_rate
