@@ -191,10 +191,7 @@ class Product {
                              bias[1]);
       if constexpr (kResidual) {
         const uint8_t* residual = residual_ + (pixel + m * pixel_step) * p_.residual_stride;
-        const __m512i codes = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask_, residual));
-        const __m512i zero = _mm512_setzero_si512();
-        t[0] = add_residual16(t[0], _mm512_unpacklo_epi16(codes, zero), constants_);
-        t[1] = add_residual16(t[1], _mm512_unpackhi_epi16(codes, zero), constants_);
+        add_residual_pair(_mm256_maskz_loadu_epi8(mask_, residual), constants_, t);
       }
       words[m] = round_words(t[0], t[1], constants_);
     }

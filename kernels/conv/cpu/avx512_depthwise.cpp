@@ -96,9 +96,9 @@ void run_pixels(const DepthwiseRun& run) {
 
     __m512i residual[kRegisters];
     if constexpr (kResidual) {
-      const __m512i zero = _mm512_setzero_si512();
+      const __m512i zero = _mm512_setzero_si512(), top = _mm512_set1_epi8(kTwoTo23Bits >> 24);
       const ptrdiff_t stride = run.residual_stride;
-      interleave(load_residual<kNarrow>(run.residual + pixel * stride, single ? 0 : stride, mask), zero, zero, zero,
+      interleave(load_residual<kNarrow>(run.residual + pixel * stride, single ? 0 : stride, mask), zero, zero, top,
                  residual);
     }
     const __m512i codes = to_codes(run, constants, acc, kResidual ? residual : nullptr);

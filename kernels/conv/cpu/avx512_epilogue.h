@@ -20,14 +20,17 @@
 namespace octet::kernels {
 namespace {
 
+/// The bits of 2^23 as a float. A code in the lowest byte makes them 2^23 + code: no instruction has to convert it.
+constexpr int kTwoTo23 = 1 << 23, kTwoTo23Bits = 0x4B000000;
+
 struct EpilogueConstants {
-  __m512 high, residual_multiplier;
-  __m512i residual_zero_point, zero_point_words, low_bytes;
+  __m512 high, residual_multiplier, residual_zero;
+  __m512i zero_point_words, low_bytes;
 
   explicit EpilogueConstants(const Epilogue& e)
       : high(_mm512_set1_ps(e.high)),
         residual_multiplier(_mm512_set1_ps(e.residual_multiplier)),
-        residual_zero_point(_mm512_set1_epi32(e.residual_zero_point)),
+        residual_zero(_mm512_set1_ps(static_cast<float>(kTwoTo23 + e.residual_zero_point))),
         zero_point_words(_mm512_set1_epi16(static_cast<int16_t>(e.zero_point))),
         low_bytes(_mm512_set1_epi8(static_cast<char>(e.clamp_min))) {}
 };
@@ -36,9 +39,17 @@ OCTET_ALWAYS_INLINE __m512 rescale16(__m512i acc, const float* multiplier, const
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc), _mm512_load_ps(multiplier), _mm512_load_ps(bias));
 }
 
+/// Adds the residual of 16 channels. codes: each with kTwoTo23Bits above it. The difference is exact.
 OCTET_ALWAYS_INLINE __m512 add_residual16(__m512 t, __m512i codes, const EpilogueConstants& k) {
-  const __m512i difference = _mm512_sub_epi32(codes, k.residual_zero_point);
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(difference), k.residual_multiplier, t);
+  const __m512 difference = _mm512_sub_ps(_mm512_castsi512_ps(codes), k.residual_zero);
+  return _mm512_fmadd_ps(difference, k.residual_multiplier, t);
+}
+
+/// Adds the residual of a pair of vectors. codes: those of 32 channels in order.
+OCTET_ALWAYS_INLINE void add_residual_pair(__m256i codes, const EpilogueConstants& k, __m512 (&t)[2]) {
+  const __m512i words = _mm512_cvtepu8_epi16(codes), above = _mm512_set1_epi16(kTwoTo23Bits >> 16);
+  t[0] = add_residual16(t[0], _mm512_unpacklo_epi16(words, above), k);
+  t[1] = add_residual16(t[1], _mm512_unpackhi_epi16(words, above), k);
 }
 
 /// Returns rint(min(t, high)) + zero point of two vectors as 32 words in channel order. min returns its second operand

@@ -31,7 +31,7 @@ OCTET_ALWAYS_INLINE void finish_single(const GemmTile& tile, const EpilogueConst
     __m512 t = rescale16(acc[m][n], tile.multiplier + n * kLanes, tile.bias + n * kLanes);
     if constexpr (kResidual) {
       const __m128i codes = _mm_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
-      t = add_residual16(t, _mm512_cvtepu8_epi32(codes), constants);
+      t = add_residual16(t, _mm512_or_si512(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(kTwoTo23Bits)), constants);
     }
     const ptrdiff_t out = m * tile.y_stride + n * kLanes;
     if constexpr (kLogits) {
@@ -53,10 +53,8 @@ OCTET_ALWAYS_INLINE void rescale_pair(const GemmTile& tile, const EpilogueConsta
   t[0] = rescale16(acc0, tile.multiplier + n * kLanes, tile.bias + n * kLanes);
   t[1] = rescale16(acc1, tile.multiplier + (n + 1) * kLanes, tile.bias + (n + 1) * kLanes);
   if constexpr (kResidual) {
-    const __m256i codes = _mm256_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes);
-    const __m512i words = _mm512_cvtepu8_epi16(codes), zero = _mm512_setzero_si512();
-    t[0] = add_residual16(t[0], _mm512_unpacklo_epi16(words, zero), constants);
-    t[1] = add_residual16(t[1], _mm512_unpackhi_epi16(words, zero), constants);
+    add_residual_pair(_mm256_maskz_loadu_epi8(mask, tile.residual + m * tile.residual_stride + n * kLanes), constants,
+                      t);
   }
 }
 

@@ -21,8 +21,8 @@
 namespace octet::kernels {
 namespace {
 
-constexpr int kRowBudget = 256 * 1024;      // bytes of rows that a task keeps in L2
-constexpr int kWeightBudget = 512 * 1024;   // bytes of weights that stay in L2 as well
+constexpr int kRowBudget = 128 * 1024;      // bytes of rows that a task keeps in L2
+constexpr int kWeightBudget = 640 * 1024;   // bytes of weights that stay in L2 as well
 constexpr double kLeastTaskWork = 1 << 19;  // with fewer multiply-adds, distributing a task costs too much
 constexpr int kTasksAnImage = 8;            // wanted per layer, so that threads finish together
 constexpr double kWorkPerByte = 16;         // multiply-adds that take as long as reading a byte of weights from memory
