@@ -20,8 +20,8 @@ function(octet_library name)
 endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case. Those that the
-# filter EMULATED selects run once more, with instructions that the processor lacks (tests/x86_emulator). SHARDS n: all
-# cases in n entries, for programs with LibTorch, which takes half a second to load.
+# filter EMULATED selects run once more, with instructions of AMX and those that the processor lacks emulated
+# (tests/x86_emulator). SHARDS n: all cases in n entries, for programs with LibTorch, which takes half a second to load.
 function(octet_test name)
   cmake_parse_arguments(A "" "LABELS;EMULATED;SHARDS" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the instructions of AMX and AVX-VNNI on x86-64 processors that lack them: a library for LD_PRELOAD. A processor
-// raises SIGILL at an instruction that it does not know; the handler here decodes it, does what the manual says to the
-// thread's registers and memory, and goes on behind it. So the kernels' own machine code runs, bit for bit, but slowly.
+// Runs the instructions of AMX, and those of AVX-VNNI where a processor with AVX2 lacks them, on any x86-64: a library
+// for LD_PRELOAD. A processor raises SIGILL at an instruction that it does not know; the handler here decodes it, does
+// what the manual says to the thread's registers and memory, and goes on behind it. So the kernels' own machine code
+// runs, bit for bit, but slowly.
 //
 // The program asks glibc which features are active and Linux for the permission to use tiles; both questions are
-// answered here with yes for what is emulated, and passed on for what the processor has, which then runs as it is.
-// AVX-VNNI is emulated where there is AVX2.
+// answered here with yes for what is emulated, and passed on for what is not, which then runs as it is.
+//
+// Where the processor has AMX, Linux raises SIGILL too, since it was not asked for the permission. LDTILECFG and
+// TILERELEASE need none: the processor runs them, and a signal's frame has what they set.
 #include <cpuid.h>
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -30,7 +33,7 @@ namespace {
 // mask of saved components behind a magic number into bytes that FXSAVE leaves free (asm/sigcontext.h).
 constexpr int kSoftware = 464, kHeader = 512, kXmm = 160;
 constexpr uint32_t kMagic = 0x46505853;
-constexpr int kYmmComponent = 2, kZmmComponent = 6;
+constexpr int kYmmComponent = 2, kZmmComponent = 6, kTileConfigComponent = 17;
 
 int component_offset(int component) {
   unsigned a = 0, offset = 0, c = 0, d = 0;
@@ -39,8 +42,10 @@ int component_offset(int component) {
 }
 
 struct Processor {
-  bool tiles = false, vectors = false;  ///< what is emulated
-  int ymm = 0, zmm = 0;                 ///< offsets in the XSAVE area of the upper halves; 0: no such component
+  bool vectors = false;          ///< whether AVX-VNNI is emulated
+  bool own_tile_config = false;  ///< whether the processor runs LDTILECFG
+  int ymm = 0, zmm = 0;          ///< offsets in the XSAVE area of the upper halves; 0: no such component
+  int tile_config = 0;           ///< offset in the XSAVE area of what LDTILECFG set
 };
 Processor processor;
 
@@ -137,6 +142,16 @@ bool run_vector(const Instruction& i, void* frame) {
   return true;
 }
 
+/// Takes over the configuration that the processor was given, if it is another one.
+bool follow_configuration(const void* frame) {
+  const auto* area = static_cast<const uint8_t*>(frame);
+  uint64_t present;
+  std::memcpy(&present, area + kHeader, 8);
+  TileConfig config;  // released
+  if ((present >> kTileConfigComponent & 1) != 0) std::memcpy(&config, area + processor.tile_config, sizeof(config));
+  return std::memcmp(&config, &tiles.config(), sizeof(config)) == 0 || tiles.configure(config);
+}
+
 bool run_configuration(const Instruction& i) {
   if (i.prefix == 3) return !i.memory && i.rm == 0 && tiles.zero(i.reg);
   if (i.reg != 0) return false;
@@ -157,10 +172,13 @@ bool run_configuration(const Instruction& i) {
   return true;
 }
 
-bool run_tile(const Instruction& i) {
-  if (!processor.tiles || i.wide || i.bytes != 16) return false;
+bool run_tile(const Instruction& i, const void* frame) {
+  if (i.wide || i.bytes != 16) return false;
+  if (processor.own_tile_config && !follow_configuration(frame)) return false;
   switch (i.opcode) {
     case 0x49:
+      // Not done here if the processor does it, which would know nothing of it.
+      if (processor.own_tile_config && i.prefix != 3) return false;
       return i.vvvv == 0 && run_configuration(i);
     case 0x4B:
       if (!i.memory || !i.has_sib || i.vvvv != 0) return false;
@@ -188,7 +206,9 @@ bool run_next(ucontext_t& context) {
   if (!decode(reinterpret_cast<const uint8_t*>(g[REG_RIP]), registers, instruction)) return false;
   const int opcode = instruction.opcode;
   const bool vector = opcode == kByteProducts || opcode == kWordProducts || opcode == kBroadcast;
-  if (!(vector ? run_vector(instruction, context.uc_mcontext.fpregs) : run_tile(instruction))) return false;
+  if (!(vector ? run_vector(instruction, context.uc_mcontext.fpregs)
+               : run_tile(instruction, context.uc_mcontext.fpregs)))
+    return false;
   g[REG_RIP] += instruction.length;
   return true;
 }
@@ -225,15 +245,16 @@ void pretend(cpuid_feature& leaf, unsigned number, unsigned feature) {
 }
 
 __attribute__((constructor)) void start() {
-  processor.tiles = !active(x86_cpu_AMX_INT8);
+  processor.own_tile_config = active(x86_cpu_AMX_INT8);
   processor.vectors = !active(x86_cpu_AVX_VNNI) && active(x86_cpu_AVX2);
   processor.ymm = component_offset(kYmmComponent);
   processor.zmm = component_offset(kZmmComponent);
+  processor.tile_config = component_offset(kTileConfigComponent);
   struct sigaction action = {};
   action.sa_sigaction = on_illegal_instruction;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   ::sigaction(SIGILL, &action, nullptr);
-  if (processor.tiles || processor.vectors) ::setenv("OCTET_TEST_EMULATED", "1", 0);  // tests may try fewer cases
+  ::setenv("OCTET_TEST_EMULATED", "1", 0);  // tests may try fewer cases
 }
 
 }  // namespace
@@ -257,7 +278,7 @@ const cpuid_feature* __x86_get_cpuid_feature_leaf(unsigned number) {
 
 int arch_prctl(int code, unsigned long argument) {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM, asm/prctl.h
-  if (octet::x86_emulator::processor.tiles && code == kRequestPermission) return 0;
+  if (code == kRequestPermission) return 0;
   return static_cast<int>(::syscall(SYS_arch_prctl, code, argument));
 }
 
