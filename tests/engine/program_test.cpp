@@ -8,6 +8,8 @@
 #include "src/engine/cpu/cpu_program.h"
 #include "src/engine/cpu/step.h"
 #include "src/engine/engine.h"
+#include "src/net/zoo.h"
+#include "src/quant/convert.h"
 #include "tests/engine/random_network.h"
 #include "tests/engine/same_bytes.h"
 #include "tests/error_of.h"
@@ -53,6 +55,27 @@ TEST_P(Engines, TapsDoNotDependOnThreadsAndSeeTheWholeBatch) {
       ASSERT_EQ(expected.nodes[node].size(), graph.nodes[node].image_bytes() * kBatch);
     }
     ASSERT_EQ(outputs_of(*two, graph, images, kBatch), expected.outputs) << "without a tap, seed " << seed;
+  }
+}
+
+// Layers as wide as those of real networks, whose tasks are divided among threads in several ways.
+TEST(CpuThreads, EveryNumberOfThemGivesTheSameBytes) {
+  const Graph network = build_model({.name = "resnet18", .input = {3, 64, 64}, .classes = 10});
+  const Int8Graph graph = random_int8_graph(network, {}, 1);
+  const std::vector<uint8_t> images = random_images(graph, kBatch, 1);
+  for (const kernels::CpuIsa isa : kernels::available_cpu_isas()) {
+    if (isa == kernels::CpuIsa::portable) continue;  // slow, and a task is a row there
+    const std::string path(kernels::cpu_isa_name(isa));
+    const auto one = find_engine("cpu").compile(graph, {.max_batch = kBatch, .threads = 1, .kernels = path});
+    const Trace expected = trace(*one, graph, images, kBatch);
+    for (const int threads : {2, 3, 8, 17}) {
+      const auto many = find_engine("cpu").compile(graph, {.max_batch = kBatch, .threads = threads, .kernels = path});
+      ASSERT_EQ(difference(graph, expected, trace(*many, graph, images, kBatch)), "") << path << ", " << threads;
+      for (int batch = 1; batch <= kBatch; batch += 3) {
+        const Trace some = trace(*one, graph, images, batch);
+        ASSERT_EQ(outputs_of(*many, graph, images, batch), some.outputs) << path << ", " << threads << ", " << batch;
+      }
+    }
   }
 }
 
