@@ -280,6 +280,22 @@ TEST(OnnxExport, EveryOutputIsWrittenByItsName) {
   EXPECT_NE(error_of([&] { write_qdq(graph, {}); }).find("an output is called 'images'"), std::string::npos);
 }
 
+TEST(OnnxExport, ANetworkOfAFileKeepsTheNamesOfItsEnds) {
+  Int8Graph graph = random_int8("resnet8", ActivationScheme::affine_u8);
+  graph.nodes.front().name = "pixels";
+  graph.nodes[static_cast<size_t>(graph.outputs.front())].name = "scores";
+  for (const bool own : {false, true}) {
+    const std::string bytes = write_qdq(graph, {.own_names = own});
+    onnx::ModelProto model;
+    ASSERT_TRUE(model.ParseFromString(bytes));
+    EXPECT_EQ(model.graph().input(0).name(), own ? "pixels" : "images");
+    EXPECT_EQ(model.graph().output(0).name(), own ? "scores" : "logits");
+    const ImportedInt8 again = parse_qdq(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), "again.onnx");
+    EXPECT_EQ(again.graph.nodes.front().name, own ? "pixels" : "images");
+    EXPECT_EQ(again.graph.nodes[static_cast<size_t>(again.graph.outputs.front())].name, "scores");
+  }
+}
+
 TEST(OnnxExport, ALinearBehindAFlattenTakesItsColumnsInOnnxsOrder) { expect_same(with_flatten()); }
 
 TEST(OnnxExport, ProfilesDifferInTheirBiasesAndInWhatTheyRefuse) {

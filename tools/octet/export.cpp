@@ -49,6 +49,11 @@ void require_no_set(const Common& common, const std::string& why) {
   if (!common.set.empty()) throw usage_error(fmt::format("export: {}, --set changes nothing; leave it out", why));
 }
 
+/// Whether `target` is the directory of a run that began with an ONNX file.
+bool of_onnx(const std::string& target) {
+  return std::filesystem::is_directory(target) && !read_run_recipe(run_directory(target).recipe()).model.onnx.empty();
+}
+
 /// Writes the network of a run directory or checkpoint as ONNX.
 ExitCode export_onnx(const Common& common, const std::string& target, const OnnxExport& options) {
   if (!options.file.ends_with(".onnx"))
@@ -61,10 +66,12 @@ ExitCode export_onnx(const Common& common, const std::string& target, const Onnx
   require_place_for(options.file);
   const OnnxProfile profile = value_named(kOnnxProfiles, options.profile.value_or("onnxruntime"), "--profile");
   std::vector<std::string> notes;
-  const std::string bytes =
-      options.float_network
-          ? float_bytes(common, target, options.opset)
-          : write_qdq(open_checkpoint(target).graph, {.profile = profile, .opset = options.opset}, nullptr, &notes);
+  const auto int8_bytes = [&] {
+    const Int8Graph graph = open_checkpoint(target).graph;
+    const bool own_names = graph.recipe_hash.empty() || of_onnx(target);
+    return write_qdq(graph, {.profile = profile, .opset = options.opset, .own_names = own_names}, nullptr, &notes);
+  };
+  const std::string bytes = options.float_network ? float_bytes(common, target, options.opset) : int8_bytes();
   write_file_atomically(options.file, bytes);
   for (const std::string& note : notes) say(fmt::format("{}: {}", options.file, note));
   print_result(common, fmt::format("wrote {}", options.file), [&] {

@@ -158,8 +158,10 @@ void stop() noexcept { interrupt(); }
 
 void export_onnx(const std::string& checkpoint, const std::string& file, const std::string& profile) {
   translated([&] {
-    const OnnxOptions options{.profile = value_named(kOnnxProfiles, profile, "profile")};
-    write_file_atomically(file, write_qdq(read_checkpoint(checkpoint), options));
+    const Int8Graph graph = read_checkpoint(checkpoint);
+    const OnnxOptions options{.profile = value_named(kOnnxProfiles, profile, "profile"),
+                              .own_names = graph.recipe_hash.empty()};
+    write_file_atomically(file, write_qdq(graph, options));
   });
 }
 

@@ -235,7 +235,8 @@ Quantized quantize_files(QuantizeOptions& options, const std::string& device) {
   write_checkpoint(options.out, result.graph);
   if (!options.onnx.empty()) {
     std::vector<std::string> notes;
-    write_file_atomically(options.onnx, write_qdq(result.graph, {.profile = profile}, nullptr, &notes));
+    write_file_atomically(options.onnx,
+                          write_qdq(result.graph, {.profile = profile, .own_names = true}, nullptr, &notes));
     for (const std::string& note : notes) say(fmt::format("{}: {}", options.onnx, note));
   }
   return result;

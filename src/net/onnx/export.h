@@ -29,6 +29,9 @@ inline constexpr std::array<Named<OnnxProfile>, 4> kOnnxProfiles = {{
 struct OnnxOptions {
   OnnxProfile profile = OnnxProfile::onnxruntime;
   int opset = 13;  ///< 13 or 21
+  /// Input and a single output are called as their nodes, which have the names of the file that the network came from;
+  /// else "images" and "logits".
+  bool own_names = false;
 };
 
 /// Returns the bytes of a QDQ model, in which every activation has its own scale and weights are int8 with a scale for

@@ -63,7 +63,7 @@ class FloatWriter {
   }
 
   std::string emit(const Node& node, bool row) {
-    if (node.op == Op::input) return kImages;
+    if (node.op == Op::input) return writer_.input();
     if (node.activation != Activation::none || !node.batch_norm.empty())
       fail(node, "is fused; the float network is written as it was trained");
     const std::vector<std::string> x = writer_.inputs(node.name, node.inputs, row, edges_, rows_);

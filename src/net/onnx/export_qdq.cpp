@@ -30,12 +30,17 @@ float float_for(float wanted, double factor, const Read& read) {
   return nearest;
 }
 
+EndNames end_names(const Int8Graph& graph, bool own) {
+  if (!own) return {};
+  return {graph.nodes.front().name, graph.nodes[static_cast<size_t>(graph.outputs.front())].name};
+}
+
 class QdqWriter {
  public:
   QdqWriter(const Int8Graph& graph, const OnnxOptions& options)
       : graph_(graph),
         options_(options),
-        writer_(graph.name, graph.input_shape(), options.opset),
+        writer_(graph.name, graph.input_shape(), options.opset, end_names(graph, options.own_names)),
         rows_(find_rows(graph)) {}
 
   std::string run() {
@@ -85,7 +90,7 @@ class QdqWriter {
   }
 
   std::string emit(const Int8Node& node, bool row) {
-    if (node.op == Int8Op::input) return quantized(node, kImages);
+    if (node.op == Int8Op::input) return quantized(node, writer_.input());
     const std::string value = clamped(node, computed(node, row));
     return node.float_output ? value : quantized(node, value);
   }

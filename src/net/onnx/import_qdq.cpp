@@ -349,7 +349,7 @@ ImportedInt8 import_quantized(OnnxFile file, const std::vector<std::string>& out
   const ImportedNetwork network = import_file(file, outputs, &marks);
   move_marks_before_copies(network.graph, marks);
   ImportedInt8 result = Int8Maker(file.name, network, marks).run();
-  // octet's own files name the nodes, and call a single output "logits" whatever its node is called.
+  // octet's own files name the nodes, and may call a single output "logits" whatever its node is called.
   if (!outputs.empty() || file.model->producer_name() != "octet")
     name_outputs(result.graph, outputs.empty() ? output_names(file) : outputs);
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "src/base/error.h"
 
 namespace octet {
@@ -25,12 +27,12 @@ void describe(onnx::ValueInfoProto& value, const std::string& name, const std::v
 
 }  // namespace
 
-OnnxWriter::OnnxWriter(const std::string& name, const Shape& input, int opset) {
+OnnxWriter::OnnxWriter(const std::string& name, const Shape& input, int opset, EndNames ends) : ends_(std::move(ends)) {
   model_.set_ir_version(format_version(opset));
   model_.set_producer_name("octet");
   model_.add_opset_import()->set_version(opset);
   model_.mutable_graph()->set_name(name);
-  describe(*model_.mutable_graph()->add_input(), kImages, {input.c, input.h, input.w});
+  describe(*model_.mutable_graph()->add_input(), ends_.input, {input.c, input.h, input.w});
 }
 
 std::string OnnxWriter::fresh(std::string name) {
@@ -146,9 +148,9 @@ void OnnxWriter::name_outputs(std::vector<Output> all) {
   onnx::GraphProto& graph = *model_.mutable_graph();
   for (Output& output : all) {
     const std::string& name = output.name;
-    if (name == kImages)
-      throw usage_error(fmt::format(
-          "export: an output is called '{}', as ONNX's input is: give it another name in model.graph", name));
+    if (name == ends_.input)
+      throw usage_error(
+          fmt::format("export: an output is called '{}', as the file's input is: give one of them another name", name));
     const bool pixel = output.shape.h == 1 && output.shape.w == 1;
     const std::string value = pixel && !output.row ? flatten(name + "/Flatten", output.value) : output.value;
     const auto swap = [&](std::string& other) { other = other == name ? value : other == value ? name : other; };

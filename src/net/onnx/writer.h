@@ -19,13 +19,17 @@
 
 namespace octet {
 
-inline constexpr const char* kImages = "images";
-inline constexpr const char* kLogits = "logits";
+/// What the input is called, and the output where there is one; several outputs are called as their nodes.
+struct EndNames {
+  std::string input = "images", output = "logits";
+};
 
-/// An ONNX model while it is written: one input "images", then constants and nodes in order, then the outputs.
+/// An ONNX model while it is written: one input, then constants and nodes in order, then the outputs.
 class OnnxWriter {
  public:
-  OnnxWriter(const std::string& name, const Shape& input, int opset);
+  OnnxWriter(const std::string& name, const Shape& input, int opset, EndNames ends = {});
+
+  const std::string& input() const { return ends_.input; }
 
   // Each of these appends a constant and returns its name: `stem`, made unique.
   std::string floats(const std::string& stem, const std::vector<int64_t>& shape, const float* values);
@@ -55,7 +59,7 @@ class OnnxWriter {
 
   int opset() const { return static_cast<int>(model_.opset_import(0).version()); }
 
-  /// Names the outputs of the graph: a single one "logits", several like their nodes. Those of one pixel become [N, C],
+  /// Names the outputs of the graph by EndNames. Those of one pixel become [N, C],
   /// others are [N, C, H, W]. `edges` are the values of the graph's nodes, `rows` is find_rows().
   template <typename AnyGraph>
   void outputs(const AnyGraph& graph, const std::vector<std::string>& edges, const std::vector<bool>& rows) {
@@ -63,7 +67,7 @@ class OnnxWriter {
     for (const int index : graph.outputs) {
       const auto at = static_cast<size_t>(index);
       const auto& node = graph.nodes[at];
-      all.push_back({graph.outputs.size() == 1 ? kLogits : node.name, edges[at], node.shape, rows[at]});
+      all.push_back({graph.outputs.size() == 1 ? ends_.output : node.name, edges[at], node.shape, rows[at]});
     }
     name_outputs(std::move(all));
   }
@@ -83,7 +87,8 @@ class OnnxWriter {
                        size_t size);
 
   onnx::ModelProto model_;
-  std::set<std::string> names_ = {kImages, kLogits};
+  EndNames ends_;
+  std::set<std::string> names_ = {ends_.input, ends_.output};
 };
 
 /// A node that the float and the QDQ form write alike.
