@@ -8,6 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/files.h"
+#include "src/data/dataset.h"
+#include "src/net/checkpoint.h"
+#include "tests/data/pictures.h"
+#include "tests/onnx/model_builder.h"
 #include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"
@@ -171,6 +175,67 @@ TEST_F(Search, TheChosenPlanIsARecipeThatTrains) {
     ASSERT_NE(layer, layers.end()) << entry;
     EXPECT_EQ(layer->at("weight_bits"), entry.at("weight_bits"));
   }
+}
+
+/// Five convolutions, of which the first and the last are pinned.
+std::string five_layers() {
+  ModelBuilder model({3, 16, 16});
+  std::string x = "image";
+  for (const std::string name : {"a", "b", "c", "d", "e"}) {
+    model.weight(name + ".weight", {8, x == "image" ? 3 : 8, 3, 3});
+    model.weight(name + ".bias", {8});
+    model.node("Conv", {x, name + ".weight", name + ".bias"}, name).ints("pads", {1, 1, 1, 1});
+    x = name;
+    if (name == "e") break;
+    x = name + ".relu";
+    model.node("Relu", {name}, x);
+  }
+  return model.bytes("e");
+}
+
+class SearchImages : public ToolTest {
+ protected:
+  void SetUp() override {
+    write("net.onnx", five_layers());
+    std::filesystem::create_directory(path("images"));
+    for (int i = 0; i < 15; ++i)
+      write("images/" + std::to_string(i) + ".png", encode_png(testing::noise(20, 20, 3, static_cast<uint64_t>(i))));
+  }
+};
+
+TEST_F(SearchImages, GoesByWhatTheOutputsKeepAndWritesTheChosenNetwork) {
+  const Answer answer =
+      octet({"search", path("net.onnx"), "--images", path("images"), "--preset", "none", "--device", "cpu", "--quiet",
+             "--points", "4", "--mean-bits", "6", "--out", path("plan.safetensors"), "--json"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const auto document = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(document.at("float").at("validation_kept"), 1);
+  const auto& plans = document.at("plans");
+  ASSERT_GE(plans.size(), 3u);
+  EXPECT_GT(plans.front().at("validation_kept"), 0.9);  // of 8 bits
+  EXPECT_LT(plans.back().at("validation_kept"), plans.front().at("validation_kept"));
+  const auto& plan = plans.at(document.at("chosen").get<size_t>());
+  EXPECT_LE(plan.at("weight_bits"), 6);
+  ASSERT_FALSE(plan.at("layers").empty());
+  const Int8Graph graph = read_checkpoint(path("plan.safetensors"));
+  for (const auto& layer : plan.at("layers")) {
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const Int8Node& n) { return n.name == layer.at("match"); });
+    ASSERT_NE(node, graph.nodes.end()) << layer;
+    EXPECT_LE(*std::max_element(node->weight.begin(), node->weight.end()), 7) << layer;
+  }
+}
+
+TEST_F(SearchImages, WhatDoesNotFitIsRefused) {
+  const std::string net = path("net.onnx"), images = path("images");
+  expect_refusal(octet({"search", net, "--images", images}), 2, {"--preset imagenet"});
+  expect_refusal(octet({"search", net, "--images", images, "--preset", "none", "--set", "seed=1"}), 2, {"--set"});
+  expect_refusal(octet({"search", path("run"), "--preset", "none"}), 2, {"--images FOLDER"});
+  write("there", "mine");
+  expect_refusal(
+      octet({"search", net, "--images", images, "--preset", "none", "--mean-bits", "6", "--out", path("there")}), 2,
+      {"exists and stays as it is"});
+  EXPECT_EQ(read_file(path("there")), "mine");
 }
 
 TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {

@@ -6,17 +6,21 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/net/checkpoint.h"
 #include "src/recipe/run.h"
 #include "src/report/html.h"
 #include "src/report/svg.h"
 #include "src/train/model/threads.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
+#include "tools/octet/quantize.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"
 #include "trainers/run/measure.h"
@@ -34,14 +38,18 @@ constexpr const char* kPlansLegend =
 struct FoundPlans {
   const BitSearch& result;
   const BitSearchOptions& options;
-  const Run& run;
+  long images = 0;                           ///< by which plans are judged
+  std::string score = "kept", key = "kept";  ///< what a plan's score is called, in JSON too
 
   double lost_points(const MeasuredPlan& plan) const { return 100 * (result.float_score - plan.score); }
   double operations_share(const MeasuredPlan& plan) const {
     return plan.cost.bit_operations / result.plans.front().cost.bit_operations;
   }
-  long images() const { return static_cast<long>(run.data.validation.size()); }
-  const char* score() const { return score_names(run.data.task().labels).score; }
+  bool has_labels() const { return score != "kept"; }
+  const char* judged() const { return has_labels() ? "accuracy" : "what the output keeps"; }
+  std::string legend() const {
+    return has_labels() ? kPlansLegend : fmt::format("{}; kept: what the outputs do not lose", kPlansLegend);
+  }
 };
 
 constexpr const char* kArrow = " \xE2\x86\x92 ";  // right arrow
@@ -62,7 +70,7 @@ TextTable plans_table(const FoundPlans& found) {
                    {"weights"},
                    {"operations"},
                    {"predicted dB"},
-                   {found.score()},
+                   {found.score},
                    {"lost points"},
                    {"", Align::left}});
   for (size_t i = 0; i < found.result.plans.size(); ++i) {
@@ -85,11 +93,12 @@ std::string plans_chart(const FoundPlans& found) {
     network.x.push_back(plans.x.back());
     network.y.push_back(100 * found.result.float_score);
   }
-  LineChart chart{.title = "accuracy against cost, bits chosen by layer",
-                  .x_label = by_size(found) ? "weights, kB" : "bit operations, % of the most",
-                  .y_label = fmt::format("{}, % of validation images", found.score()),
-                  .lines = {plans, network},
-                  .bands = {}};
+  LineChart chart{
+      .title = fmt::format("{} against cost, bits chosen by layer", found.judged()),
+      .x_label = by_size(found) ? "weights, kB" : "bit operations, % of the most",
+      .y_label = fmt::format("{}, % of {}", found.score, found.has_labels() ? "validation images" : "the output"),
+      .lines = {plans, network},
+      .bands = {}};
   if (const auto chosen = found.result.chosen)
     chart.lines.push_back({"chosen", colour::kVermillion, false, {plans.x[*chosen]}, {plans.y[*chosen]}});
   return svg_lines(chart);
@@ -98,7 +107,7 @@ std::string plans_chart(const FoundPlans& found) {
 std::vector<Card> cards(const FoundPlans& found) {
   const BitSearch& result = found.result;
   std::vector<Card> cards = {{Card::Kind::plain, "float", percent(result.float_score),
-                              fmt::format("{} on {}", found.score(), counted(found.images(), "validation image"))}};
+                              fmt::format("{} on {}", found.score, counted(found.images, "validation image"))}};
   const std::string wanted = asked(found.options);
   if (!result.chosen) {
     cards.push_back({wanted.empty() ? Card::Kind::plain : Card::Kind::bad, "chosen", "none",
@@ -111,7 +120,7 @@ std::vector<Card> cards(const FoundPlans& found) {
                    "a weight, on average: it " + wanted});
   cards.push_back({Card::Kind::usual, "against float",
                    fmt::format("{}{:.2f} points", lost >= 0.005 ? "\xE2\x88\x92" : "+", std::abs(lost)),
-                   percent(result.float_score) + kArrow + percent(plan.score) + " " + found.score()});
+                   percent(result.float_score) + kArrow + percent(plan.score) + " " + found.score});
   const int bits = found.options.bits[0];
   cards.push_back(by_size(found)
                       ? Card{Card::Kind::usual, "weights", human_bytes(plan.cost.weight_bytes),
@@ -123,13 +132,13 @@ std::vector<Card> cards(const FoundPlans& found) {
 
 std::string plans_section(const FoundPlans& found) {
   const std::string caption = fmt::format(
-      "Each point is a plan, quantized after training: {} in % against {}.{}", found.score(),
+      "Each point is a plan, quantized after training: {} in % against {}.{}", found.score,
       by_size(found) ? "the size of its packed weights in kB" : "its bit operations in % of the plan with the most",
       found.result.chosen ? " The red one is chosen." : "");
-  return html_section("plans", "Accuracy against cost",
+  return html_section("plans", found.has_labels() ? "Accuracy against cost" : "What the output keeps against cost",
                       "<div class=\"figures wide\">" + figure(plans_chart(found), html_escape(caption)) + "</div>\n" +
                           html_table(plans_table(found), found.result.chosen) +
-                          fmt::format("<p class=\"note\">{}</p>\n", html_escape(kPlansLegend)));
+                          fmt::format("<p class=\"note\">{}</p>\n", html_escape(found.legend())));
 }
 
 /// Draws the bits of the layers' weights or outputs: a row for each layer, a column for each plan.
@@ -204,14 +213,18 @@ std::string search_page(const FoundPlans& found, const std::string& title) {
 struct SearchOptions {
   std::string target, cost = "size", svg, html;
   BitSearchOptions search;
+  int images = 0;           ///< 0: not given
+  QuantizeOptions network;  ///< of a network that is searched by images without labels
+
+  bool has_target() const { return search.accuracy_drop || search.mean_bits; }
 };
 
 std::string text(const FoundPlans& found) {
   return fmt::format(
       "{}\nfloat {} on {}, on which all of this was chosen; {} choices, {} steps between {} and {} bits\n{}\n",
-      plans_table(found).render(), percent(found.result.float_score), counted(found.images(), "validation image"),
+      plans_table(found).render(), percent(found.result.float_score), counted(found.images, "validation image"),
       found.result.searched.size(), found.result.steps - 1, found.options.bits.front(), found.options.bits.back(),
-      kPlansLegend);
+      found.legend());
 }
 
 using Json = nlohmann::ordered_json;  // writes what is infinite as null
@@ -225,7 +238,7 @@ Json json_of(const SearchedLayer& layer, const std::vector<int>& bits) {
 }
 
 std::string json(const FoundPlans& found) {
-  const std::string key = fmt::format("validation_{}", score_names(found.run.data.task().labels).key);
+  const std::string key = fmt::format("validation_{}", found.key);
   Json searched = Json::array(), plans = Json::array();
   for (const SearchedLayer& layer : found.result.searched) searched.push_back(json_of(layer, found.options.bits));
   for (const MeasuredPlan& plan : found.result.plans) {
@@ -245,7 +258,7 @@ std::string json(const FoundPlans& found) {
                      {"layers", layers}});
   }
   const std::optional<size_t> chosen = found.result.chosen;
-  return Json{{"validation_images", found.images()},
+  return Json{{"validation_images", found.images},
               {"float", {{key, found.result.float_score}}},
               {"searched", searched},
               {"plans", plans},
@@ -269,10 +282,10 @@ std::string json(const FoundPlans& found) {
 }
 
 /// Writes the recipe of the chosen plan. For a run, the recipe starts with the run's float weights.
-void write_plan(const Common& common, const FoundPlans& found) {
-  Recipe planned = with_plan(found.run.recipe, found.options, found.result.plans[*found.result.chosen].layers);
-  if (!found.run.directory.root.empty()) {
-    planned.model.weights = found.run.directory.float_weights();
+void write_plan(const Common& common, const FoundPlans& found, const Run& run) {
+  Recipe planned = with_plan(run.recipe, found.options, found.result.plans[*found.result.chosen].layers);
+  if (!run.directory.root.empty()) {
+    planned.model.weights = run.directory.float_weights();
     planned.train.epochs = 0;
     planned.train.warmup_epochs = 0;
   }
@@ -281,13 +294,49 @@ void write_plan(const Common& common, const FoundPlans& found) {
                   shell_word(common.out)));
 }
 
-ExitCode search(const Common& common, SearchOptions options) {
+/// Prints what was found and writes it: the chosen plan by `write` first, as drawing may fail.
+ExitCode show(const Common& common, const SearchOptions& options, const FoundPlans& found,
+              const std::function<void()>& write) {
+  print_result(common, text(found), [&] { return json(found); });
+  if (const double image = 100.0 / static_cast<double>(found.images);
+      found.has_labels() && options.search.accuracy_drop && image > *options.search.accuracy_drop)
+    say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
+                    counted(found.images, "validation image"), image));
+  if (found.result.chosen && !common.out.empty()) write();
+  if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(plans_chart(found)));
+  if (!options.html.empty()) write_file_atomically(options.html, search_page(found, options.target));
+  if (options.has_target() && !found.result.chosen) refuse(found);
+  return ExitCode::ok;
+}
+
+/// Searches a network by images without labels: a plan is judged by what the outputs lose.
+ExitCode search_images(const Common& common, SearchOptions options) {
+  if (!common.set.empty()) throw usage_error("search: --set is for a recipe or run; leave it out");
+  options.network.request.network = options.target;
+  options.network.out = common.out;
+  options.network.html = options.html;
+  if (options.images > 0) options.network.request.limit = options.images;
+  const SearchedNetwork searched = search_network(options.network, options.search, common.device);
+  const FoundPlans found{searched.found, options.search, static_cast<long>(searched.images)};
+  return show(common, options, found, [&] {
+    write_checkpoint(common.out, *searched.chosen);
+    say(fmt::format("wrote {}", common.out));
+  });
+}
+
+ExitCode search(const Common& common, SearchOptions options, bool network_options) {
   options.search.cost = value_named(kBitCosts, options.cost, "--cost");
-  const bool has_target = options.search.accuracy_drop || options.search.mean_bits;
+  const bool has_target = options.has_target();
   if (!common.out.empty() && !has_target)
     throw usage_error("search: --out writes the chosen plan; name --accuracy-drop or --mean-bits, by which to choose");
   for (const std::string& file : {common.out, options.svg, options.html})
     if (!file.empty()) require_place_for(file);
+  if (!options.network.request.images.empty()) return search_images(common, options);
+  if (network_options)
+    throw usage_error(
+        "search: a recipe or run says how images are read; of options that say it for a network none is "
+        "taken without --images FOLDER");
+  if (options.images > 0) options.search.images = options.images;
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe =
@@ -303,17 +352,9 @@ ExitCode search(const Common& common, SearchOptions options) {
   const BitSearch result =
       search_bits(run, is_run ? load_float(run) : starting_weights(run), options.search,
                   [&](const Run& tried, const Int8Graph& graph) { return compile_engine(tried, engine, graph); });
-  const FoundPlans found{result, options.search, run};
-  print_result(common, text(found), [&] { return json(found); });
-  if (const double image = 100.0 / static_cast<double>(found.images());
-      options.search.accuracy_drop && image > *options.search.accuracy_drop)
-    say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
-                    counted(found.images(), "validation image"), image));
-  if (result.chosen && !common.out.empty()) write_plan(common, found);  // first, as drawing may fail
-  if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(plans_chart(found)));
-  if (!options.html.empty()) write_file_atomically(options.html, search_page(found, options.target));
-  if (has_target && !result.chosen) refuse(found);
-  return ExitCode::ok;
+  const ScoreNames names = score_names(run.data.task().labels);
+  const FoundPlans found{result, options.search, static_cast<long>(run.data.validation.size()), names.score, names.key};
+  return show(common, options, found, [&] { write_plan(common, found, run); });
 }
 
 }  // namespace
@@ -321,17 +362,22 @@ ExitCode search(const Common& common, SearchOptions options) {
 void add_search(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<SearchOptions>();
   CLI::App* command = app.add_subcommand("search", "bits by layer: accuracy against size or operations; --out RECIPE");
-  command->add_option("RECIPE", options->target, "a recipe with model.weights, or a run directory")->required();
+  command
+      ->add_option("RECIPE", options->target,
+                   "a recipe with model.weights, a run directory, or with --images FOLDER a network as octet quantize "
+                   "takes it")
+      ->required();
   command
       ->add_option("--bits", options->search.bits, "candidates, falling: 8,4; the first is every layer's to begin with")
       ->delimiter(',');
   command->add_option("--cost", options->cost, "size: bits of weights; operations: of weights and of layers' outputs")
       ->check(CLI::IsMember({"size", "operations"}));
-  command->add_option("--images", options->search.images, "so many validation images for the SQNR of each layer")
-      ->check(CLI::Range(1, 10000000));
+  add_images(*command, options->images, options->network.request.images,
+             "so many validation images for the SQNR of each layer (default: 256); of a network: where its images are");
   command->add_option("--points", options->search.points, "so many plans are measured")->check(CLI::Range(2, 1000));
   CLI::Option* drop = command->add_option("--accuracy-drop", options->search.accuracy_drop,
-                                          "chooses the cheapest plan that loses at most so many points of float's");
+                                          "chooses the cheapest plan that loses at most so many points of float's, "
+                                          "without labels so many percent of the outputs");
   command
       ->add_option("--mean-bits", options->search.mean_bits,
                    "chooses the first plan with at most so many bits a weight")
@@ -340,8 +386,12 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   drop->check(CLI::Range(0.0, 100.0));
   command->add_option("--svg", options->svg, "draw the plans and the float network into this file");
   command->add_option("--html", options->html, "write a page of it into this file: plans, bits by layer, sensitivity");
-  command->callback([&common, &action, options] {
-    action = [&common, options] { return explain_failures([&] { return search(common, *options); }); };
+  CLI::App* group = command->add_option_group("of a network");
+  add_network_options(*group, options->network);
+  command->callback([&common, &action, options, group] {
+    action = [&common, options, given = group->count_all() > 0] {
+      return explain_failures([&] { return search(common, *options, given); });
+    };
   });
 }
 

@@ -8,8 +8,10 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/train/repair/output_error.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/quantize_inputs.h"
 
 namespace octet {
 namespace {
@@ -40,10 +42,22 @@ void set_general_bits(QuantRecipe& quant, BitCostKind cost, int bits) {
   if (cost == BitCostKind::operations) quant.activation_bits = bits;
 }
 
+/// How plans are judged.
+struct Judge {
+  std::function<double()> of_float;
+  std::function<double(const Run& run, const std::string& plan, QuantizedModel& model)> of_plan;
+};
+
 class Search {
  public:
-  Search(const Run& run, const Weights& weights, const BitSearchOptions& options, const CompileInt8& compile)
-      : run_(run), weights_(weights), options_(options), compile_(compile), fused_(fuse(run.graph)) {
+  Search(const Run& run, const Weights& weights, const BitSearchOptions& options, std::vector<at::Tensor> images,
+         Judge judge)
+      : run_(run),
+        weights_(weights),
+        options_(options),
+        images_(std::move(images)),
+        judge_(std::move(judge)),
+        fused_(fuse(run.graph)) {
     require_candidates(options.bits);
     set_general_bits(run_.recipe.quant, options.cost, options.bits.front());
     spec_ = quant_spec(run_.recipe.quant);
@@ -73,8 +87,7 @@ class Search {
         result_.searched.back().alone_db.push_back(-10 * std::log10(choice.noise[level]));
     }
     result_.steps = steps_.size();
-    const std::unique_ptr<Program> network = float_program(run_.graph, weights_, run_.preprocessing);
-    result_.float_score = octet::measure(run_, "float", *network, run_.data.validation_images()).evaluation.score();
+    result_.float_score = judge_.of_float();
     for (const size_t step : spread()) measured(step);
     const std::optional<size_t> chosen = options_.mean_bits       ? step_of_bits()
                                          : options_.accuracy_drop ? step_of_score()
@@ -90,7 +103,6 @@ class Search {
   /// Measures the noise of each choice at each candidate. A node's weights and its edge are quantized together; the
   /// noise of both with the most bits is subtracted again.
   void measure_noise() {
-    const std::vector<at::Tensor> images = validation_pictures(run_, options_.images);
     Progress progress("sensitivity", static_cast<long>(choices_.size() * options_.bits.size()), "choices");
     long seen = 0;
     // Returns the noise of each choice in `of`, in the network quantized as `quant` says.
@@ -100,11 +112,11 @@ class Search {
       QuantizedModel model = calibrated(run, weights_);
       std::vector<std::vector<int>> groups;
       for (const size_t c : of) groups.push_back(nodes_of(model.prepared().graph, fused_.nodes[choices_[c].node].name));
-      const std::vector<LogitsLoss> losses = each_alone(model, images, groups, [&] {
+      const std::vector<LogitsLoss> losses = each_alone(model, images_, groups, [&] {
         progress.update(++seen);
         throw_if_interrupted();
       });
-      if (quant == run_.recipe.quant) base_noise_ = noise_of(all_quantized(model, images));
+      if (quant == run_.recipe.quant) base_noise_ = noise_of(all_quantized(model, images_));
       std::vector<double> result;
       for (const LogitsLoss& loss : losses) result.push_back(noise_of(loss));
       return result;
@@ -161,9 +173,8 @@ class Search {
                       .predicted_db = -10 * std::log10(base_noise_ + s.noise)};
     Run run = run_;
     run.recipe = with_plan(run.recipe, options_, plan.layers);
-    const Int8Graph graph = quantize_trained(run, weights_);
-    const std::string name = fmt::format("{:.2f} bits", plan.cost.weight_bits);
-    plan.score = octet::measure(run, name, *compile_(run, graph), run.data.validation_images()).evaluation.score();
+    QuantizedModel model = calibrated(run, weights_);
+    plan.score = judge_.of_plan(run, fmt::format("{:.2f} bits", plan.cost.weight_bits), model);
     return plans_.emplace(step, std::move(plan)).first->second;
   }
 
@@ -191,7 +202,8 @@ class Search {
   Run run_;
   const Weights& weights_;
   const BitSearchOptions& options_;
-  const CompileInt8& compile_;
+  const std::vector<at::Tensor> images_;  // on which the SQNR is measured
+  const Judge judge_;
   Graph fused_;
   QuantSpec spec_;
   std::vector<BitChoice> choices_;
@@ -286,7 +298,25 @@ Recipe with_plan(Recipe recipe, const BitSearchOptions& options, const std::vect
 
 BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOptions& options,
                       const CompileInt8& compile) {
-  return Search(run, weights, options, compile).run();
+  const auto score = [&](const std::string& name, Program& program) {
+    return measure(run, name, program, run.data.validation_images()).evaluation.score();
+  };
+  const Judge judge = {[&] { return score("float", *float_program(run.graph, weights, run.preprocessing)); },
+                       [&](const Run& planned, const std::string& plan, QuantizedModel& model) {
+                         return score(plan, *compile(planned, to_int8(planned, model)));
+                       }};
+  return Search(run, weights, options, validation_pictures(run, options.images), judge).run();
+}
+
+BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options) {
+  const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
+  QuantizedModel floats = make_quantized(run, weights);
+  const FloatOutputs wanted = float_outputs(floats, images);
+  const Judge judge = {[] { return 1.0; },
+                       [&](const Run&, const std::string&, QuantizedModel& model) {
+                         return 1 - OutputErrors(model, images, wanted).lost();
+                       }};
+  return Search(run, weights, options, images, judge).run();
 }
 
 }  // namespace octet

@@ -83,7 +83,7 @@ struct MeasuredPlan {
   BitLevels levels;               ///< by searched layer: index of its candidate
   BitCost cost;
   double predicted_db = 0;  ///< SQNR of the logits if the noise of the choices adds up
-  double score = 0;         ///< top-1, with labels of pixels mean IoU
+  double score = 0;         ///< top-1, with labels of pixels mean IoU; without labels what the outputs keep
 };
 
 struct BitSearch {
@@ -100,6 +100,11 @@ struct BitSearch {
 /// outside 2..8, or every layer pinned.
 BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOptions& options,
                       const CompileInt8& compile);
+
+/// Searches without labels: a plan's score is the share of the outputs that it keeps (1 less OutputErrors::lost()) on
+/// the validation images, of which run.data.validation_set needs no labels. Throws as search_bits() does, and
+/// Error(usage) for several outputs.
+BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options);
 
 /// Returns the recipe with the bits of a plan.
 Recipe with_plan(Recipe recipe, const BitSearchOptions& options, const std::vector<LayerBits>& layers);

@@ -233,13 +233,19 @@ FloatNetwork open_network(QuantizeRequest& request) {
   return {build_model(spec), nullptr};
 }
 
-Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
-  Run run = open(request, std::move(network), device);
-  const std::shared_ptr<InputTensors> tensors = open_inputs(request, run);  // null: images
+Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
+  Unlabelled opened{open(request, std::move(network), device), nullptr, {}};
+  Run& run = opened.run;
+  opened.tensors = open_inputs(request, run);
   const bool as_imported = run.onnx_weights && request.weights.empty();
-  const Weights floats = as_imported ? imported_weights(run) : starting_weights(run);
+  opened.weights = as_imported ? imported_weights(run) : starting_weights(run);
   run.onnx_weights.reset();
-  require_usable(request, run.graph, floats);
+  require_usable(request, run.graph, opened.weights);
+  return opened;
+}
+
+Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
+  auto [run, tensors, floats] = open_unlabelled(request, std::move(network), device);
   run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = input_batches(run, run.data.validation);
   require_differences(held, /*are_images=*/!tensors);

@@ -15,6 +15,8 @@
 #include "src/train/model/model.h"
 #include "src/train/repair/layer_costs.h"
 #include "src/train/repair/output_error.h"
+#include "trainers/loop/input_tensors.h"
+#include "trainers/run/run.h"
 
 namespace octet {
 
@@ -79,6 +81,16 @@ struct FloatNetwork {
 /// what is no layer (a detector's decoding) is imported up to there: then request.outputs is set, and the user told.
 /// Throws Error(usage) and Error(data).
 FloatNetwork open_network(QuantizeRequest& request);
+
+/// A float network with images that are dealt out: data.calibration, data.validation to choose by, data.test.
+struct Unlabelled {
+  Run run;
+  std::shared_ptr<InputTensors> tensors;  ///< null: images
+  Weights weights;                        ///< nothing may write to them
+};
+
+/// Opens network, weights and images of a request. Throws as quantize() does.
+Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device);
 
 /// Quantizes `network`, which is open_network(request). Throws Error(usage) and Error(data) for a network or images
 /// that cannot be used, naming file and cure; Error(promise) for weights and activations that are not finite, naming

@@ -22,6 +22,7 @@
 #include "src/net/onnx/export.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
+#include "trainers/run/quantize_inputs.h"
 
 namespace octet {
 namespace {
@@ -196,9 +197,9 @@ auto by_options(const Work& work) try {
   throw Error(error.code(), text);
 }
 
-}  // namespace
-
-Quantized quantize_network(QuantizeOptions& options, const std::string& device_name) {
+/// Returns work(network, device) for the float network of the options, whose request is then complete.
+template <typename Work>
+auto on_network(QuantizeOptions& options, const std::string& device_name, const Work& work) {
   QuantizeRequest& request = options.request;
   require_one_source(options);
   require_free({options.out, options.onnx, options.html}, options);
@@ -214,11 +215,34 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device_n
   return by_options([&] {
     FloatNetwork network = open_network(request);
     if (!request.images.empty()) set_preprocessing(options, network.graph.nodes.front().shape, request.preprocessing);
+    return work(std::move(network), device);
+  });
+}
+
+}  // namespace
+
+Quantized quantize_network(QuantizeOptions& options, const std::string& device_name) {
+  return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
     const std::optional<BoxHead> boxes = box_head(options, network.graph);
     const std::vector<std::string> names = class_names(options, network.graph, boxes);
-    Quantized result = quantize(request, std::move(network), device);
+    Quantized result = quantize(options.request, std::move(network), device);
     result.graph.boxes = boxes;
     result.graph.class_names = names;
+    return result;
+  });
+}
+
+SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search,
+                               const std::string& device_name) {
+  return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
+    auto [run, tensors, weights] = open_unlabelled(options.request, std::move(network), device);
+    run.recipe.calibrate.batch_size = calibration_batch(run);
+    run.recipe.calibrate.method = options.request.method.value_or(CalibrationMethod::mse);
+    SearchedNetwork result{search_bits_unlabelled(run, weights, search), run.data.validation.size(), {}};
+    if (!result.found.chosen) return result;
+    run.recipe = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers);
+    result.chosen = quantize_trained(run, weights);
+    result.chosen->recipe_hash.clear();  // there is no recipe
     return result;
   });
 }

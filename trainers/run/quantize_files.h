@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainers/run/ptq_search.h"
 #include "trainers/run/quantize.h"
 
 namespace octet {
@@ -40,5 +41,16 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device);
 /// Quantizes the network and writes the checkpoint, whose path is then in options.out, and the ONNX file. Throws as
 /// quantize_network() does.
 Quantized quantize_files(QuantizeOptions& options, const std::string& device);
+
+/// What search_network() found.
+struct SearchedNetwork {
+  BitSearch found;
+  size_t images = 0;                ///< by which plans are judged
+  std::optional<Int8Graph> chosen;  ///< the network with the chosen plan; none: no plan is chosen
+};
+
+/// Searches the bits of the network's layers by images without labels (search_bits_unlabelled()) and writes nothing.
+/// Without options.method ranges are those of mse. Throws as quantize_network() does.
+SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search, const std::string& device);
 
 }  // namespace octet
