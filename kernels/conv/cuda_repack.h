@@ -13,6 +13,8 @@
 
 namespace octet::kernels {
 
+inline constexpr int kMostRepackedTaps = 64;  ///< RepackedWord::taps has a bit for each
+
 /// A word of packed data that is no code: a channel's multiplier or bias times `factor`, or the start of a sum, base -
 /// (zero point of x) * (sum of the channel's weights at the taps whose bits are set).
 struct RepackedWord {
@@ -32,7 +34,8 @@ struct CudaRepacking {
   std::vector<RepackedWord> words;  ///< all words that depend on weights, multipliers or biases otherwise
 };
 
-/// Finds it for a dense kernel with at most 64 taps. Throws Error(promise) if the data are laid out in another way.
+/// Finds it for a dense kernel with at most kMostRepackedTaps taps. Throws Error(promise) if the data are laid out in
+/// another way.
 CudaRepacking cuda_repacking(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params);
 
 /// A conv2d or linear with the parameters that it has in training. All pointers are on the device; those of a layer

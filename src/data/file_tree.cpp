@@ -144,6 +144,7 @@ std::shared_ptr<const TarFile> open_tar(const std::string& path) {
   std::error_code none;
   const auto changed = fs::last_write_time(path, none).time_since_epoch().count();
   const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& each) { return each.second.expired(); });
   std::weak_ptr<const TarFile>& entry = known[fmt::format("{} {} {}", path, fs::file_size(path, none), changed)];
   std::shared_ptr<const TarFile> archive = entry.lock();
   if (!archive) entry = archive = std::make_shared<const TarFile>(path);

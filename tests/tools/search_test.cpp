@@ -205,9 +205,10 @@ class SearchImages : public ToolTest {
 
 TEST_F(SearchImages, GoesByWhatTheOutputsKeepAndWritesTheChosenNetwork) {
   const Answer answer =
-      octet({"search", path("net.onnx"), "--images", path("images"), "--preset", "none", "--device", "cpu", "--quiet",
-             "--points", "4", "--mean-bits", "6", "--out", path("plan.safetensors"), "--json"});
+      octet({"search", path("net.onnx"), "--images", path("images"), "--preset", "none", "--device", "cpu", "--points",
+             "4", "--mean-bits", "6", "--out", path("plan.safetensors"), "--json"});
   ASSERT_EQ(answer.code, 0) << answer.err;
+  expect_part(answer.err, "proof: ");
   const auto document = nlohmann::json::parse(answer.out);
   EXPECT_EQ(document.at("float").at("validation_kept"), 1);
   const auto& plans = document.at("plans");
@@ -220,7 +221,7 @@ TEST_F(SearchImages, GoesByWhatTheOutputsKeepAndWritesTheChosenNetwork) {
   const Int8Graph graph = read_checkpoint(path("plan.safetensors"));
   for (const auto& layer : plan.at("layers")) {
     const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
-                                   [&](const Int8Node& n) { return n.name == layer.at("match"); });
+                                   [&](const Int8Node& n) { return n.name == layer.at("match").get<std::string>(); });
     ASSERT_NE(node, graph.nodes.end()) << layer;
     EXPECT_LE(*std::max_element(node->weight.begin(), node->weight.end()), 7) << layer;
   }
@@ -236,6 +237,23 @@ TEST_F(SearchImages, WhatDoesNotFitIsRefused) {
       octet({"search", net, "--images", images, "--preset", "none", "--mean-bits", "6", "--out", path("there")}), 2,
       {"exists and stays as it is"});
   EXPECT_EQ(read_file(path("there")), "mine");
+  const std::string network = read_file(net);
+  expect_refusal(octet({"search", net, "--images", images, "--preset", "none", "--svg", net, "--force"}), 2,
+                 {net, "is read by this command"});
+  EXPECT_EQ(read_file(net), network);
+  expect_refusal(octet({"search", net, "--images", images, "--preset", "none", "--method", "auto"}), 2,
+                 {"--method auto"});
+  expect_refusal(octet({"search", path("images"), "--images", images, "--preset", "none"}), 2,
+                 {"leave --images FOLDER out"});
+  const Answer none =
+      octet({"search", net, "--images", images, "--preset", "none", "--device", "cpu", "--mean-bits", "2"});
+  EXPECT_EQ(none.code, 1);
+  expect_part(none.err, "name fewer bits in --bits\n");
+  std::filesystem::create_directory(path("black"));
+  for (int i = 0; i < 6; ++i)
+    write("black/" + std::to_string(i) + ".png", encode_png({20, 20, 3, std::vector<uint8_t>(1200)}));
+  expect_refusal(octet({"search", net, "--images", path("black"), "--preset", "none", "--device", "cpu"}), 3,
+                 {"nothing to calibrate on"});
 }
 
 TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {

@@ -39,16 +39,16 @@ struct FoundPlans {
   const BitSearch& result;
   const BitSearchOptions& options;
   long images = 0;                           ///< by which plans are judged
+  bool labels = false;                       ///< whether those images have labels
   std::string score = "kept", key = "kept";  ///< what a plan's score is called, in JSON too
 
   double lost_points(const MeasuredPlan& plan) const { return 100 * (result.float_score - plan.score); }
   double operations_share(const MeasuredPlan& plan) const {
     return plan.cost.bit_operations / result.plans.front().cost.bit_operations;
   }
-  bool has_labels() const { return score != "kept"; }
-  const char* judged() const { return has_labels() ? "accuracy" : "what the output keeps"; }
+  const char* judged() const { return labels ? "accuracy" : "what the output keeps"; }
   std::string legend() const {
-    return has_labels() ? kPlansLegend : fmt::format("{}; kept: what the outputs do not lose", kPlansLegend);
+    return labels ? kPlansLegend : fmt::format("{}; kept: what the outputs do not lose", kPlansLegend);
   }
 };
 
@@ -93,12 +93,11 @@ std::string plans_chart(const FoundPlans& found) {
     network.x.push_back(plans.x.back());
     network.y.push_back(100 * found.result.float_score);
   }
-  LineChart chart{
-      .title = fmt::format("{} against cost, bits chosen by layer", found.judged()),
-      .x_label = by_size(found) ? "weights, kB" : "bit operations, % of the most",
-      .y_label = fmt::format("{}, % of {}", found.score, found.has_labels() ? "validation images" : "the output"),
-      .lines = {plans, network},
-      .bands = {}};
+  LineChart chart{.title = fmt::format("{} against cost, bits chosen by layer", found.judged()),
+                  .x_label = by_size(found) ? "weights, kB" : "bit operations, % of the most",
+                  .y_label = fmt::format("{}, % of {}", found.score, found.labels ? "validation images" : "the output"),
+                  .lines = {plans, network},
+                  .bands = {}};
   if (const auto chosen = found.result.chosen)
     chart.lines.push_back({"chosen", colour::kVermillion, false, {plans.x[*chosen]}, {plans.y[*chosen]}});
   return svg_lines(chart);
@@ -135,7 +134,7 @@ std::string plans_section(const FoundPlans& found) {
       "Each point is a plan, quantized after training: {} in % against {}.{}", found.score,
       by_size(found) ? "the size of its packed weights in kB" : "its bit operations in % of the plan with the most",
       found.result.chosen ? " The red one is chosen." : "");
-  return html_section("plans", found.has_labels() ? "Accuracy against cost" : "What the output keeps against cost",
+  return html_section("plans", found.labels ? "Accuracy against cost" : "What the output keeps against cost",
                       "<div class=\"figures wide\">" + figure(plans_chart(found), html_escape(caption)) + "</div>\n" +
                           html_table(plans_table(found), found.result.chosen) +
                           fmt::format("<p class=\"note\">{}</p>\n", html_escape(found.legend())));
@@ -275,10 +274,9 @@ std::string json(const FoundPlans& found) {
         return by_bits ? a.cost.weight_bits < b.cost.weight_bits : a.score > b.score;
       });
   throw promise_error(fmt::format(
-      "no plan {}: the best of {} has {:.2f} bits and loses {:.2f} points; name {}, or train with the plan's bits "
-      "(qat.epochs)",
-      asked(found.options), plans.size(), best.cost.weight_bits, found.lost_points(best),
-      by_bits ? "fewer bits in --bits" : "more bits in --bits"));
+      "no plan {}: the best of {} has {:.2f} bits and loses {:.2f} points; name {} in --bits{}", asked(found.options),
+      plans.size(), best.cost.weight_bits, found.lost_points(best), by_bits ? "fewer bits" : "more bits",
+      found.labels ? ", or train with the plan's bits (qat.epochs)" : ""));
 }
 
 /// Writes the recipe of the chosen plan. For a run, the recipe starts with the run's float weights.
@@ -295,18 +293,17 @@ void write_plan(const Common& common, const FoundPlans& found, const Run& run) {
 }
 
 /// Prints what was found and writes it: the chosen plan by `write` first, as drawing may fail.
-ExitCode show(const Common& common, const SearchOptions& options, const FoundPlans& found,
-              const std::function<void()>& write) {
+void show(const Common& common, const SearchOptions& options, const FoundPlans& found,
+          const std::function<void()>& write) {
   print_result(common, text(found), [&] { return json(found); });
   if (const double image = 100.0 / static_cast<double>(found.images);
-      found.has_labels() && options.search.accuracy_drop && image > *options.search.accuracy_drop)
+      found.labels && options.search.accuracy_drop && image > *options.search.accuracy_drop)
     say(fmt::format("note: one of {} is {:.2f} points, more than may be lost; data.validation_fraction gives more",
                     counted(found.images, "validation image"), image));
   if (found.result.chosen && !common.out.empty()) write();
   if (!options.svg.empty()) write_file_atomically(options.svg, svg_file(plans_chart(found)));
   if (!options.html.empty()) write_file_atomically(options.html, search_page(found, options.target));
   if (options.has_target() && !found.result.chosen) refuse(found);
-  return ExitCode::ok;
 }
 
 /// Searches a network by images without labels: a plan is judged by what the outputs lose.
@@ -315,13 +312,15 @@ ExitCode search_images(const Common& common, SearchOptions options) {
   options.network.request.network = options.target;
   options.network.out = common.out;
   options.network.html = options.html;
+  options.network.svg = options.svg;
   if (options.images > 0) options.network.request.limit = options.images;
   const SearchedNetwork searched = search_network(options.network, options.search, common.device);
   const FoundPlans found{searched.found, options.search, static_cast<long>(searched.images)};
-  return show(common, options, found, [&] {
+  show(common, options, found, [&] {
     write_checkpoint(common.out, *searched.chosen);
-    say(fmt::format("wrote {}", common.out));
+    say(fmt::format("wrote {}\nproof: {}", common.out, verdict(searched.comparison)));
   });
+  return searched.comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 ExitCode search(const Common& common, SearchOptions options, bool network_options) {
@@ -331,13 +330,17 @@ ExitCode search(const Common& common, SearchOptions options, bool network_option
     throw usage_error("search: --out writes the chosen plan; name --accuracy-drop or --mean-bits, by which to choose");
   for (const std::string& file : {common.out, options.svg, options.html})
     if (!file.empty()) require_place_for(file);
-  if (!options.network.request.images.empty()) return search_images(common, options);
+  const bool is_run = std::filesystem::is_directory(options.target);
+  if (!options.network.request.images.empty()) {
+    if (is_run || options.target.ends_with(".yaml"))
+      throw usage_error(fmt::format("{} says itself which images are read; leave --images FOLDER out", options.target));
+    return search_images(common, options);
+  }
   if (network_options)
     throw usage_error(
         "search: a recipe or run says how images are read; of options that say it for a network none is "
         "taken without --images FOLDER");
   if (options.images > 0) options.search.images = options.images;
-  const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe =
       is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set);
@@ -353,8 +356,10 @@ ExitCode search(const Common& common, SearchOptions options, bool network_option
       search_bits(run, is_run ? load_float(run) : starting_weights(run), options.search,
                   [&](const Run& tried, const Int8Graph& graph) { return compile_engine(tried, engine, graph); });
   const ScoreNames names = score_names(run.data.task().labels);
-  const FoundPlans found{result, options.search, static_cast<long>(run.data.validation.size()), names.score, names.key};
-  return show(common, options, found, [&] { write_plan(common, found, run); });
+  const FoundPlans found{result, options.search, static_cast<long>(run.data.validation.size()),
+                         true,   names.score,    names.key};
+  show(common, options, found, [&] { write_plan(common, found, run); });
+  return ExitCode::ok;
 }
 
 }  // namespace
@@ -387,7 +392,9 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--svg", options->svg, "draw the plans and the float network into this file");
   command->add_option("--html", options->html, "write a page of it into this file: plans, bits by layer, sensitivity");
   CLI::App* group = command->add_option_group("of a network");
+  options->network.method = "mse";
   add_network_options(*group, options->network);
+  group->add_flag("--force", options->network.force, "replace files that exist");
   command->callback([&common, &action, options, group] {
     action = [&common, options, given = group->count_all() > 0] {
       return explain_failures([&] { return search(common, *options, given); });

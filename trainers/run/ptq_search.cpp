@@ -11,7 +11,6 @@
 #include "src/train/repair/output_error.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/quantize_inputs.h"
 
 namespace octet {
 namespace {
@@ -308,8 +307,8 @@ BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOpt
   return Search(run, weights, options, validation_pictures(run, options.images), judge).run();
 }
 
-BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options) {
-  const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
+BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options,
+                                 const std::vector<at::Tensor>& images) {
   QuantizedModel floats = make_quantized(run, weights);
   const FloatOutputs wanted = float_outputs(floats, images);
   const Judge judge = {[] { return 1.0; },

@@ -102,9 +102,9 @@ BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOpt
                       const CompileInt8& compile);
 
 /// Searches without labels: a plan's score is the share of the outputs that it keeps (1 less OutputErrors::lost()) on
-/// the validation images, of which run.data.validation_set needs no labels. Throws as search_bits() does, and
-/// Error(usage) for several outputs.
-BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options);
+/// `images`, batches of the network's inputs. Throws as search_bits() does, and Error(usage) for several outputs.
+BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options,
+                                 const std::vector<at::Tensor>& images);
 
 /// Returns the recipe with the bits of a plan.
 Recipe with_plan(Recipe recipe, const BitSearchOptions& options, const std::vector<LayerBits>& layers);

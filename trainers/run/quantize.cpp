@@ -187,19 +187,6 @@ double correct(const Run& run, const std::vector<at::Tensor>& held, const FloatO
   return lost;
 }
 
-Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
-  std::vector<OwnedProgram> programs;
-  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
-  for (const Engine* engine : exact_engines()) {
-    if (engine->on_gpu() && run.device.is_cpu()) continue;
-    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
-  }
-  EvaluationSet set = run.data.test_images(kProofImages);
-  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
-  comparison.constants = derived_constants(run, model, graph);
-  return comparison;
-}
-
 }  // namespace
 
 FloatNetwork open_network(QuantizeRequest& request) {
@@ -236,6 +223,7 @@ FloatNetwork open_network(QuantizeRequest& request) {
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   Unlabelled opened{open(request, std::move(network), device), nullptr, {}};
   Run& run = opened.run;
+  run.recipe.evaluate.batch_size = kProofImages;
   opened.tensors = open_inputs(request, run);
   const bool as_imported = run.onnx_weights && request.weights.empty();
   opened.weights = as_imported ? imported_weights(run) : starting_weights(run);
@@ -244,9 +232,21 @@ Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network,
   return opened;
 }
 
+Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<OwnedProgram> programs;
+  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
+  for (const Engine* engine : exact_engines()) {
+    if (engine->on_gpu() && run.device.is_cpu()) continue;
+    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
+  }
+  EvaluationSet set = run.data.test_images(kProofImages);
+  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
+  comparison.constants = derived_constants(run, model, graph);
+  return comparison;
+}
+
 Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   auto [run, tensors, floats] = open_unlabelled(request, std::move(network), device);
-  run.recipe.evaluate.batch_size = kProofImages;
   const std::vector<at::Tensor> held = input_batches(run, run.data.validation);
   require_differences(held, /*are_images=*/!tensors);
   QuantizedModel original = make_quantized(run, floats);

@@ -22,6 +22,7 @@
 #include "src/net/onnx/export.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/quantize_inputs.h"
 
 namespace octet {
@@ -202,7 +203,7 @@ template <typename Work>
 auto on_network(QuantizeOptions& options, const std::string& device_name, const Work& work) {
   QuantizeRequest& request = options.request;
   require_one_source(options);
-  require_free({options.out, options.onnx, options.html}, options);
+  require_free({options.out, options.onnx, options.html, options.svg}, options);
   if (options.percentile && options.method != "percentile")
     throw usage_error("--percentile: belongs to --method percentile; add that, or leave it out");
   request.calibrate.percentile = options.percentile.value_or(request.calibrate.percentile);
@@ -234,15 +235,22 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device_n
 
 SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search,
                                const std::string& device_name) {
+  if (options.method == "auto")
+    throw usage_error(
+        "--method auto: is for one network, not for each plan of a search; name another, or leave it out");
   return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
     auto [run, tensors, weights] = open_unlabelled(options.request, std::move(network), device);
     run.recipe.calibrate.batch_size = calibration_batch(run);
-    run.recipe.calibrate.method = options.request.method.value_or(CalibrationMethod::mse);
-    SearchedNetwork result{search_bits_unlabelled(run, weights, search), run.data.validation.size(), {}};
+    run.recipe.calibrate.method = options.request.method;
+    const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
+    require_differences(images, /*are_images=*/!tensors);
+    SearchedNetwork result{search_bits_unlabelled(run, weights, search, images), run.data.validation.size(), {}, {}};
     if (!result.found.chosen) return result;
     run.recipe = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers);
-    result.chosen = quantize_trained(run, weights);
+    const QuantizedModel model = calibrated(run, weights);
+    result.chosen = to_int8(run, model);
     result.chosen->recipe_hash.clear();  // there is no recipe
+    result.comparison = prove(run, model, *result.chosen);
     return result;
   });
 }

@@ -30,7 +30,7 @@ struct QuantizeOptions {
   std::string out;                     ///< the checkpoint; "": the network's name and .int8.safetensors, here
   std::string onnx;                    ///< "": no ONNX file is written
   std::optional<std::string> profile;  ///< of the ONNX file; without: onnxruntime
-  std::string html;                    ///< written by the caller; "": no page
+  std::string html, svg;               ///< written by the caller; "": no page, no chart
   bool force = false;                  ///< files that exist are replaced
 };
 
@@ -47,10 +47,12 @@ struct SearchedNetwork {
   BitSearch found;
   size_t images = 0;                ///< by which plans are judged
   std::optional<Int8Graph> chosen;  ///< the network with the chosen plan; none: no plan is chosen
+  Comparison comparison;            ///< of its QAT graph with the engines, over a few images
 };
 
 /// Searches the bits of the network's layers by images without labels (search_bits_unlabelled()) and writes nothing.
-/// Without options.method ranges are those of mse. Throws as quantize_network() does.
+/// Ranges are options.method's, and nothing is repaired. Throws as quantize_network() does, and Error(usage) for the
+/// method auto.
 SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search, const std::string& device);
 
 }  // namespace octet

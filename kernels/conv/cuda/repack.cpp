@@ -11,7 +11,6 @@ namespace octet::kernels {
 namespace {
 
 constexpr int kDigitBits = 7, kDigits = 4;  // numbers are written as weights of so many bits
-constexpr int kMostTaps = 64;
 
 /// Packs weights and constants that are all 0 but for what a caller sets.
 class Packer {
@@ -145,7 +144,7 @@ void find_constants(Packer& packer, const CudaConv2d& conv, std::vector<float>& 
 
 CudaRepacking cuda_repacking(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params) {
   Packer packer(conv, shape, params);
-  if (packer.taps() > kMostTaps)
+  if (packer.taps() > kMostRepackedTaps)
     throw promise_error("cuda convolution: weights of more than 64 taps are not packed on the GPU");
   CudaRepacking found{.fixed = packer.packed(0)};
   if (found.fixed.size() % 4 != 0) throw not_found(conv, "a whole number of words");

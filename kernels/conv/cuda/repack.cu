@@ -7,7 +7,6 @@ namespace octet::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostTaps = 64;
 
 /// The same operations in the same order as fold() (src/quant/node_constants.cpp).
 __device__ void fold_channel(const RepackedLayer& r, int k) {
@@ -25,7 +24,7 @@ __device__ void fold_channel(const RepackedLayer& r, int k) {
 /// A block writes the codes of a channel, their sum at each tap, and the channel's constants.
 __global__ void __launch_bounds__(kThreads)
     weight_codes_kernel(const RepackedLayer* layers, const RepackBlock* blocks) {
-  __shared__ int32_t sums[kMostTaps];
+  __shared__ int32_t sums[kMostRepackedTaps];
   const RepackBlock block = blocks[blockIdx.x];
   const RepackedLayer& r = layers[block.layer];
   const TrainedLayer& l = r.layer;

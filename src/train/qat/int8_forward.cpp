@@ -134,7 +134,7 @@ class Int8Backward {
       if (weight.defined()) type_ = weight.scalar_type();
   }
 
-  /// of_outputs: the gradient of forward_on_codes()'s result.
+  /// of_outputs: the gradient of OnCodes::forward()'s result.
   void run(const at::Tensor& of_outputs) {
     int64_t first = 0;
     for (const int n : net_.graph.outputs) {

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/conv/cuda_repack.h"
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/quant/calibrate.h"
@@ -212,7 +213,6 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 }
 
 void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
-  constexpr long kMostTaps = 64;  // of weights that the GPU packs (kernels/conv/cuda_repack.h)
   constexpr int kBits = 8;
   const auto refuse = [](const std::string& why, const std::string& cure) {
     throw usage_error("qat.forward: int8 " + why + "; set " + cure + ", or qat.forward: simulation");
@@ -227,7 +227,7 @@ void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::Device
       throw usage_error("qat.forward: int8 " + head + "its slopes train; set qat.forward: simulation");
     if (prepared.sparse[n]) refuse(head + "2:4 sparse weights are chosen anew in each step", "quant.sparsity: none");
     if (!has_weight(node.op)) continue;
-    if (node.op == Op::conv2d && long{node.window.kernel_h} * node.window.kernel_w > kMostTaps)
+    if (node.op == Op::conv2d && long{node.window.kernel_h} * node.window.kernel_w > kernels::kMostRepackedTaps)
       throw usage_error("qat.forward: int8 " + head + "its kernel has more than 64 taps; set qat.forward: simulation");
     const int bits = prepared.bits.activation_bits[n];
     if (prepared.has_edge(static_cast<int>(n)) && bits < kBits)
