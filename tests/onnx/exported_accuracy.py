@@ -82,7 +82,7 @@ def onnxruntime_program(path, optimize):
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda x: session.run(None, {"images": x})[0]
+    return lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]
 
 
 def openvino_program(path):

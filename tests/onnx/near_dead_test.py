@@ -49,7 +49,7 @@ def default_session(path, x):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, {"images": x})[0].reshape(-1)
+    return session.run(None, {session.get_inputs()[0].name: x})[0].reshape(-1)
 
 
 class NearDead(unittest.TestCase):

@@ -51,7 +51,7 @@ def onnxruntime_call(arguments, model, images):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = arguments.threads
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda seconds: timed(lambda: session.run(None, {"images": images}), seconds)
+    return lambda seconds: timed(lambda: session.run(None, {session.get_inputs()[0].name: images}), seconds)
 
 
 def openvino_call(arguments, model, images):
