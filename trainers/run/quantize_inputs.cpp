@@ -150,9 +150,10 @@ std::shared_ptr<InputTensors> open_inputs(const QuantizeRequest& request, Run& r
 
 void for_input_batches(const Run& run, const std::vector<size_t>& indices,
                        const std::function<void(const at::Tensor& x)>& take) {
-  Loader loader(*run.data.train_set, indices, run.data.evaluation_transform,
-                {.batch_size = calibration_batch(run), .workers = run.data.workers});
-  for (Batch batch; loader.next(batch); throw_if_interrupted()) take(network_input(batch, run.data, run.device));
+  for_inputs(run.data, *run.data.train_set, indices, calibration_batch(run), run.device, [&](const at::Tensor& x) {
+    take(x);
+    throw_if_interrupted();
+  });
 }
 
 std::vector<at::Tensor> input_batches(const Run& run, const std::vector<size_t>& indices) {

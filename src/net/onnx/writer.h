@@ -59,8 +59,8 @@ class OnnxWriter {
 
   int opset() const { return static_cast<int>(model_.opset_import(0).version()); }
 
-  /// Names the outputs of the graph by EndNames. Those of one pixel become [N, C],
-  /// others are [N, C, H, W]. `edges` are the values of the graph's nodes, `rows` is find_rows().
+  /// Names the outputs of the graph by EndNames. Those of one pixel become [N, C], others are [N, C, H, W]. `edges` are
+  /// the values of the graph's nodes, `rows` is find_rows().
   template <typename AnyGraph>
   void outputs(const AnyGraph& graph, const std::vector<std::string>& edges, const std::vector<bool>& rows) {
     std::vector<Output> all;
