@@ -190,9 +190,25 @@ TEST(OnnxTypes, AnOpenSizeIsTheRecipes) {
   ModelBuilder fixed;
   fixed.node("Relu", {"image"}, "y");
   EXPECT_EQ(imported_for(8, fixed.bytes("y")).graph.nodes[1].shape, (Shape{3, 8, 8}));
-  EXPECT_EQ(error_of([&] { imported_for(12, fixed.bytes("y")); }),
-            "test.onnx: input 'image': takes images of 8x8 (height, width) and no other size: leave --image-size out, "
-            "give a recipe's data.image_size this size, or export the network with open height and width");
+}
+
+/// A file that torch.onnx.export wrote for one size, whose layers take any.
+TEST(OnnxTypes, TheRecipesSizeStandsInPlaceOfTheFiles) {
+  ModelBuilder fixed;
+  fixed.node("Relu", {"image"}, "y");
+  const ImportedNetwork network = imported_for(12, fixed.bytes("y"));
+  EXPECT_EQ(network.graph.nodes[1].shape, (Shape{3, 12, 12}));
+  EXPECT_EQ(network.notes,
+            std::vector<std::string>{"input 'image': images of 8x8 in the file, of 12x12 in octet's network"});
+  ModelBuilder linear;
+  linear.node("Flatten", {"image"}, "flat");
+  linear.weight("w", {5, 192});
+  linear.node("Gemm", {"flat", "w"}, "y").integer("transB", 1);
+  const std::string refusal = error_of([&] { imported_for(12, linear.bytes("y")); });
+  EXPECT_TRUE(
+      refusal.ends_with("; the file is for images of 8x8 and was tried with 12x12: leave --image-size out, or "
+                        "give a recipe's data.image_size the file's size"))
+      << refusal;
 }
 
 /// F.interpolate(x, scale_factor=2) and y.view(y.size(0), -1) of an open size, with sizes computed in floats.

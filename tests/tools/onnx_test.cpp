@@ -230,10 +230,13 @@ TEST_F(Onnx, SeveralOutputsGoOutAndComeBack) {
   EXPECT_EQ(read_checkpoint(path("back.safetensors")).outputs, graph.outputs);
 }
 
+TEST_F(Onnx, AnotherImageSizeIsTakenWithAWord) {
+  EXPECT_EQ(train("size", {"--set", "data.image_size=16"}).code, 0);
+  const std::string note = "images of 8x8 in the file, of 16x16 in octet's network";
+  expect_part(octet({"inspect", path("net.onnx"), "--image-size", "16"}).out, note);
+}
+
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
-  expect_refusal(
-      train("size", {"--set", "data.image_size=16"}), 2,
-      {"takes images of 8x8 (height, width) and no other size", "give a recipe's data.image_size this size"});
   expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"gives 'fc' [4, 1, 1]", "5 classes"});
   expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});
 }

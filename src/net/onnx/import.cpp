@@ -155,29 +155,8 @@ class Importer {
                      shown_name(input.name()), side, shown_name(dims.dim(axis).dim_param()), cure));
   }
 
-  /// Whether a Transpose to [N, C, H, W] reads the file's input, perhaps behind operators of single values: so write
-  /// TensorFlow's converters.
-  bool is_turned(std::string name) const {
-    constexpr int kMostBefore = 8;
-    for (int step = 0; step <= kMostBefore; ++step) {
-      const auto reads = [&](const NodeProto& node) {
-        return node.output_size() > 0 &&
-               std::find(node.input().begin(), node.input().end(), name) != node.input().end();
-      };
-      const auto reader = std::find_if(graph_.node().begin(), graph_.node().end(), reads);
-      if (reader == graph_.node().end()) return false;
-      if (reader->op_type() == "Transpose")
-        return std::any_of(reader->attribute().begin(), reader->attribute().end(), [](const auto& perm) {
-          constexpr std::array<int64_t, 4> kToFirst = {0, 3, 1, 2};
-          return std::equal(perm.ints().begin(), perm.ints().end(), kToFirst.begin(), kToFirst.end());
-        });
-      name = reader->output(0);
-    }
-    return false;
-  }
-
   /// Takes the one input that is not a weight: [N, C, H, W], [N, H, W, C], [N, C, W] or [N, C]. N may be open; H and W
-  /// too if image_size_ gives them.
+  /// too if image_size_ gives them, which also stands in place of the one square size that a float file says.
   void take_input() {
     const ValueInfoProto* input = nullptr;
     for (const ValueInfoProto& candidate : graph_.input()) {
@@ -208,7 +187,7 @@ class Importer {
           fmt::format("{}: has {} dimensions; expected images [N, C, H, W] or [N, H, W, C], rows [N, C, W] or "
                       "vectors [N, C]: export the network with a batch of those as its input",
                       where, rank));
-    is_channels_last_ = rank == 4 && is_turned(input->name());
+    is_channels_last_ = rank == 4 && is_turned(graph_, input->name());
     // For channels, height and width the axis of the file; 0: it has none.
     const std::array<int, 3> axes = is_channels_last_ ? std::array{3, 1, 2}
                                     : rank == 4       ? std::array{1, 2, 3}
@@ -233,11 +212,17 @@ class Importer {
       }
       sizes[i] = static_cast<int>(dim.dim_value());
     }
-    if (image_size_ > 0 && open_size_ == 0 && (sizes[1] != image_size_ || sizes[2] != image_size_))
-      throw usage_error(fmt::format(
-          "{}: {}: takes images of {}x{} (height, width) and no other size: leave --image-size out, give a recipe's "
-          "data.image_size this size, or export the network with open height and width",
-          file_.name, where, sizes[1], sizes[2]));
+    if (image_size_ > 0 && open_size_ == 0 && (sizes[1] != image_size_ || sizes[2] != image_size_)) {
+      if (sizes[1] != sizes[2] || network_.marks != nullptr)
+        throw usage_error(fmt::format(
+            "{}: {}: takes images of {}x{} (height, width) and no other size: leave --image-size out, give a recipe's "
+            "data.image_size this size, or export the network with open height and width",
+            file_.name, where, sizes[1], sizes[2]));
+      own_size_ = sizes[1];
+      sizes[1] = sizes[2] = open_size_ = image_size_;
+      network_.note(fmt::format("{}: images of {}x{} in the file, of {}x{} in octet's network", where, own_size_,
+                                own_size_, image_size_, image_size_));
+    }
     if (type.shape().dim(0).has_dim_value()) network_.batch = type.shape().dim(0).dim_value();
     Node node{.op = Op::input, .shape = {sizes[0], sizes[1], sizes[2]}};
     OnnxValue value = guarded(where + ": ", [&] { return network_.append(std::move(node), {input->name(), "input"}); });
@@ -275,6 +260,12 @@ class Importer {
 
   /// Throws the error of node n with what can be done about it, where that is not in its message.
   [[noreturn]] void add_cure(const Error& error, int n) {
+    if (own_size_ != 0)
+      throw Error(
+          error.code(),
+          fmt::format("{}; the file is for images of {}x{} and was tried with {}x{}: leave --image-size out, or "
+                      "give a recipe's data.image_size the file's size",
+                      error.what(), own_size_, own_size_, image_size_, image_size_));
     const auto* refusal = dynamic_cast<const OnnxRefusal*>(&error);
     if (refusal == nullptr) throw error;
     const bool begins_late = n < graph_.node_size() && prepares_images(network_, graph_.node(n));
@@ -346,7 +337,8 @@ class Importer {
   std::vector<std::string> outputs_;
   bool cut_ = false;  ///< the outputs are not the file's own
   const int image_size_;
-  int open_size_ = 0;              ///< image_size_ if the file does not give height or width
+  int open_size_ = 0;              ///< image_size_ if it stands for the height or width
+  int own_size_ = 0;               ///< what the file gives for both, where image_size_ is taken in its place
   bool is_channels_last_ = false;  ///< the file takes images [N, H, W, C]
   std::vector<bool> live_;
 };

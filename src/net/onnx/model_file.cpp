@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -311,6 +313,24 @@ std::string shown_name(const std::string& name) {
   for (char& c : shown)
     if (c < ' ' || c > '~') c = '?';
   return shown + (name.size() > kLongestShown ? "..." : "");
+}
+
+bool is_turned(const onnx::GraphProto& graph, std::string name) {
+  constexpr int kMostBefore = 8;
+  for (int step = 0; step <= kMostBefore; ++step) {
+    const auto reads = [&](const onnx::NodeProto& node) {
+      return node.output_size() > 0 && std::find(node.input().begin(), node.input().end(), name) != node.input().end();
+    };
+    const auto reader = std::find_if(graph.node().begin(), graph.node().end(), reads);
+    if (reader == graph.node().end()) return false;
+    if (reader->op_type() == "Transpose")
+      return std::any_of(reader->attribute().begin(), reader->attribute().end(), [](const auto& perm) {
+        constexpr std::array<int64_t, 4> kToFirst = {0, 3, 1, 2};
+        return std::equal(perm.ints().begin(), perm.ints().end(), kToFirst.begin(), kToFirst.end());
+      });
+    name = reader->output(0);
+  }
+  return false;
 }
 
 }  // namespace octet

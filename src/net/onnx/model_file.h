@@ -80,4 +80,8 @@ std::string dims_text(const std::vector<int64_t>& dims);
 /// Returns a name from the untrusted file as printable ASCII of at most 80 characters.
 std::string shown_name(const std::string& name);
 
+/// Whether a Transpose to [N, C, H, W] reads the input `name`, perhaps behind operators of single values: so write
+/// TensorFlow's converters.
+bool is_turned(const onnx::GraphProto& graph, std::string name);
+
 }  // namespace octet

@@ -102,7 +102,9 @@ def run_speed(out, models, turns, dry):
     def run(words):
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode == 0:
-            return json.loads(done.stdout)
+            result = json.loads(done.stdout)
+            print(f"{' '.join(words[1:])}: {result['median_ms']:.2f} ms", flush=True)  # a call that is stopped keeps it
+            return result
         print(f"{' '.join(words[1:])}: {done.stderr.strip()}", flush=True)
         return None
 

@@ -17,7 +17,7 @@ import programs
 
 
 # Why a case may be skipped on a GPU machine; what needs a GPU or cuDNN must run there; CUTLASS is optional.
-GOOD_REASONS = ("this machine has a GPU", "24 GiB", "built without CUTLASS", "this build has CUTLASS")
+GOOD_REASONS = ("this machine has a GPU", "24 GiB", "built without CUTLASS", "this build has CUTLASS", "GPUs: 1 can be seen")
 
 
 class Case(typing.NamedTuple):
@@ -95,6 +95,11 @@ def chosen(names, known):
     return wanted or known
 
 
+def print_row(row):
+    """At once: a call that is stopped keeps the rows before."""
+    print(f"{row['program']:<28}{row['passed']:>8}{row['failed']:>8}{row['skipped']:>9}{row['seconds']:>9.1f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, required=True)
@@ -105,11 +110,13 @@ def main():
     folder = arguments.out / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     rows, problems, skips, start = [], [], [], time.monotonic()
+    print(f"{'program':<28}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}", flush=True)
     for name in chosen(arguments.programs, programs.gpu_tests()):
         some = [f"--gtest_filter={first_case(programs.program(name))}"] if arguments.dry else []
         code, found, took = run_program(name, folder, arguments.limit, some)
         counts = {result: sum(case.result == result for case in found) for result in ("passed", "failed", "skipped")}
         rows.append({"program": name, "exit": code, "seconds": took, **counts})
+        print_row(rows[-1])
         problems += [f"{case.name}: {case.message}" for case in found if case.result == "failed"]
         if not found or (code != 0 and counts["failed"] == 0):
             problems.append(f"{name}: exit {code}, see {folder / name}.log")
@@ -123,9 +130,7 @@ def main():
         problems.append("no case passed")
     (arguments.out / "tests.json").write_text(json.dumps({"programs": rows, "problems": problems, "skipped": skips}, indent=2))
 
-    print(f"{'program':<28}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
-    for row in [*rows, {"program": "all", "seconds": time.monotonic() - start, **total}]:
-        print(f"{row['program']:<28}{row['passed']:>8}{row['failed']:>8}{row['skipped']:>9}{row['seconds']:>9.1f}")
+    print_row({"program": "all", "seconds": time.monotonic() - start, **total})
     for line in skips:
         print(f"skipped {line}")
     for line in problems:
