@@ -19,6 +19,7 @@ struct Epilogue {
   bool has_residual = false;
   int32_t residual_zero_point = 0;
   float residual_multiplier = 0;
+  bool fits_int32 = false;  ///< no value before rounding leaves int32, whatever the codes are
 };
 
 /// One register tile of the matrix product: rows (pixels) x channels. Weights are laid out as in PackedGemm.
