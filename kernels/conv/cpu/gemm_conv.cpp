@@ -113,7 +113,6 @@ class GemmConv2d final : public CpuConv2d {
     GemmTile tile;
     tile.a_stride = row_bytes_;
     tile.w = weights_.weight.data() + static_cast<ptrdiff_t>(constants) * weights_.k;
-    tile.next_w = tile.w;
     tile.k_steps = weights_.k / kernels_.k_group;
     tile.init = weights_.init.data() + constants;
     tile.multiplier = weights_.multiplier.data() + constants;
@@ -180,7 +179,7 @@ class GemmConv2d final : public CpuConv2d {
         run_tile(batch, part.group, block, part.first_row + done, rows, a + static_cast<ptrdiff_t>(done) * row_bytes_,
                  tile);
         look_up(batch, part, block, block + 1, part.first_row + done, rows);
-        tile.next_w = tile.w;
+        tile.next_w = nullptr;
         done += rows;
       }
     }

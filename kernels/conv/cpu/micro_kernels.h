@@ -27,7 +27,7 @@ struct GemmTile {
   const uint8_t* a = nullptr;         ///< activations, row after row
   ptrdiff_t a_stride = 0;             ///< bytes between rows
   const int8_t* w = nullptr;          ///< this block's packed weights
-  const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
+  const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights; or null
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
   const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel
