@@ -126,10 +126,11 @@ CpuProgram::Memory CpuProgram::make_memory(int images, bool with_tap) const {
     if (layers_[node].lookup >= 0 && !with_tap) life.bytes = 0;
     const Stretch written = stretch_of(life.first), read = stretch_of(life.last);
     size_t bytes = life.bytes * written.images;
-    if (written.first != read.first || life.last == all - 1) {  // holds all images while others pass where it is used
+    if (written.images < images && (read.images == images || life.last == all - 1)) {
+      // Holds all images, from the first of them that is written to the last.
       steps[node] = life.bytes;
       bytes = life.bytes * images;
-      life.first = written.first, life.last = read.last - 1;
+      life.first = written.first;
     }
     life.bytes = bytes + (bytes > 0 ? kernels::kCpuReadSlack : 0);
   }
