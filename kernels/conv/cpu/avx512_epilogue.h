@@ -7,7 +7,8 @@
 //
 // The upper clamp bound is applied in float, before the conversion, as the contract asks. The lower bound needs no
 // instruction in float: conversion and packs saturate whatever is below 0 (NaN and values below int32 convert to
-// INT_MIN), and one byte maximum raises 32 codes to clamp_min.
+// INT_MIN), and one byte maximum raises 32 codes to clamp_min. Where no value is beyond int32 (Epilogue::fits_int32)
+// packs saturate what is above 255 as well, and the upper bound is a byte minimum.
 #pragma once
 
 #include <immintrin.h>
