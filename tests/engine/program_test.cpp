@@ -17,7 +17,7 @@
 namespace octet::test {
 namespace {
 
-constexpr int kBatch = 7;
+constexpr int kBatch = 11;  // more than go through the cpu engine together
 
 class Engines : public testing::TestWithParam<const char*> {
  protected:
@@ -74,6 +74,32 @@ TEST(CpuThreads, EveryNumberOfThemGivesTheSameBytes) {
       for (int batch = 1; batch <= kBatch; batch += 3) {
         const Trace some = trace(*one, graph, images, batch);
         ASSERT_EQ(outputs_of(*many, graph, images, batch), some.outputs) << path << ", " << threads << ", " << batch;
+      }
+    }
+  }
+}
+
+// Networks whose first layers take fewer images at a time than the others: what lies between those, what a later layer
+// reads too, and outputs that come early.
+TEST(CpuEngine, LargeFirstLayersGiveTheBytesOfSingleImages) {
+  for (const char* name : {"resnet18", "mobilenet_v2", "yolox_nano"}) {
+    SCOPED_TRACE(name);
+    Int8Graph graph = random_int8_graph(build_model({.name = name, .input = {3, 224, 224}, .classes = 10}), {}, 1);
+    graph.outputs.insert(graph.outputs.begin(), 2);  // codes of a large layer
+    const std::vector<uint8_t> images = random_images(graph, kBatch, 1);
+    const auto alone = find_engine("cpu").compile(graph, {.max_batch = 1, .threads = 2});
+    const auto together = find_engine("cpu").compile(graph, {.max_batch = kBatch, .threads = 2});
+    EXPECT_LT(together->arena_bytes(), 8 * alone->arena_bytes());
+    const size_t pixels = graph.input_shape().elements();
+    for (const int batch : {kBatch, 6, 3}) {
+      const std::vector<std::vector<uint8_t>> all = outputs_of(*together, graph, images, batch);
+      for (int image = 0; image < batch; ++image) {
+        const std::vector<uint8_t> one(images.begin() + pixels * image, images.begin() + pixels * (image + 1));
+        const std::vector<std::vector<uint8_t>> expected = outputs_of(*alone, graph, one, 1);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const auto* part = all[i].data() + expected[i].size() * image;
+          ASSERT_EQ(std::memcmp(part, expected[i].data(), expected[i].size()), 0) << batch << ", output " << i;
+        }
       }
     }
   }

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "kernels/conv/cpu_conv2d.h"
 #include "src/base/files.h"
+#include "src/base/threads.h"
 #include "src/engine/engine.h"
 #include "src/net/zoo.h"
 #include "tests/tools/program.h"
@@ -26,6 +28,8 @@ TEST_F(Bench, MeasuresEveryEngineAndBatch) {
   EXPECT_EQ(answer.err, "");
   const auto document = nlohmann::json::parse(answer.out);
   EXPECT_EQ(document.at("interrupted"), false);
+  EXPECT_EQ(document.at("cpu_kernels"), kernels::cpu_isa_name(kernels::best_cpu_isa()));
+  EXPECT_EQ(document.at("threads"), usable_cores());
   ASSERT_EQ(document.at("results").size(), 4u);
   for (const auto& result : document["results"]) {
     EXPECT_GT(result.at("median_ms").get<double>(), 0);
@@ -54,6 +58,17 @@ TEST_F(Bench, SaysWhatItCouldNotMeasureAndMeasuresTheRest) {
   const Answer nowhere = octet({"bench", checkpoint_, "--engine", "cpu", "--svg", path("none/b.svg")});
   expect_refusal(nowhere, 3, {"none"});
   EXPECT_EQ(nowhere.out, "") << "measured before what could not be written was found";
+}
+
+TEST_F(Bench, TellsWhatWhoeverIsSentATimeMustKnow) {
+  const Answer plain =
+      octet({"bench", checkpoint_, "--engine", "cpu", "--kernels", "portable", "--threads", "3", "--seconds", "0.01"});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  for (const std::string& part : {" on " + machine_model(), std::string("\noctet "), std::string(", 3 threads, "),
+                                  std::string("cpu kernels portable\n")})
+    expect_part(plain.out, part);
+  const Answer other = octet({"bench", checkpoint_, "--engine", "reference", "--threads", "1", "--seconds", "0.01"});
+  expect_part(other.out, ", 1 thread\n");
 }
 
 // cudnn takes symmetric_s8 codes only, but nobody's codes change for an engine that runs nothing here anyway.

@@ -10,9 +10,13 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/conv/cpu_conv2d.h"
 #include "src/base/files.h"
+#include "src/base/text.h"
+#include "src/base/threads.h"
 #include "src/bench/charts.h"
 #include "src/bench/network.h"
 #include "src/engine/engine.h"
@@ -70,11 +74,14 @@ LayerSeries series_of(const std::string& engine, size_t index, const BenchResult
 class BenchResults {
  public:
   /// The arguments must outlive it; `first` is the network of the first size.
-  BenchResults(const Common& common, const BenchCommand& command, const Int8Graph& first)
-      : common_(common), command_(command), first_(first) {}
+  BenchResults(const Common& common, const BenchCommand& command, const Int8Graph& first, std::string cpu_kernels)
+      : common_(common), command_(command), first_(first), cpu_kernels_(std::move(cpu_kernels)) {}
 
   /// Prints a line at once, unless --json's document is to come.
   void say(const std::string& text) const;
+
+  /// Prints what whoever is sent the times must know of them.
+  void say_what_is_measured() const;
 
   /// Prints and keeps a measurement. `at` is what the line says after the engine's name.
   void add(const std::string& engine, const std::string& at, int size, const BenchResult& result);
@@ -99,6 +106,7 @@ class BenchResults {
   const Common& common_;
   const BenchCommand& command_;
   const Int8Graph& first_;
+  std::string cpu_kernels_;  ///< of engine cpu; "" if it is not measured
   nlohmann::json json_ = nlohmann::json::array();
   std::vector<LayerSeries> series_;  ///< layers' times at the first batch and size
   std::vector<SweepPoint> points_;
@@ -106,6 +114,12 @@ class BenchResults {
 
 void BenchResults::say(const std::string& text) const {
   if (!common_.json) print_result(common_, text, nullptr);
+}
+
+void BenchResults::say_what_is_measured() const {
+  say(fmt::format("{} on {}, random pictures{}", first_.name, machine, command_.model.empty() ? "" : " and weights"));
+  say(fmt::format("octet {}, {}{}", OCTET_VERSION, counted(command_.threads, "thread"),
+                  cpu_kernels_.empty() ? "" : ", cpu kernels " + cpu_kernels_));
 }
 
 void BenchResults::add(const std::string& engine, const std::string& at, int size, const BenchResult& result) {
@@ -128,8 +142,10 @@ void BenchResults::add_refusal(const std::string& engine, const std::string& at,
 void BenchResults::finish(bool interrupted) const {
   if (common_.json) {
     print_result(common_, "", [&] {
-      return nlohmann::json{{"network", first_.name},
+      return nlohmann::json{{"version", OCTET_VERSION},
+                            {"network", first_.name},
                             {"machine", machine},
+                            {"cpu_kernels", cpu_kernels_},
                             {"threads", command_.threads},
                             {"interrupted", interrupted},
                             {"results", json_}}
@@ -196,6 +212,12 @@ std::vector<Int8Graph> networks(const Common& common, const BenchCommand& comman
   if (refused(symmetric.front()) == of_affine) return affine;
   for (Int8Graph& graph : symmetric) graph.name += ", symmetric_s8 codes (not every engine named takes affine_u8)";
   return symmetric;
+}
+
+/// Returns the path that engine cpu takes, or nothing if it is not measured.
+std::string cpu_kernels(const BenchCommand& command, const std::vector<std::string>& engines) {
+  if (!std::count(engines.begin(), engines.end(), "cpu")) return "";
+  return command.kernels == "auto" ? std::string(kernels::cpu_isa_name(kernels::best_cpu_isa())) : command.kernels;
 }
 
 /// Times one engine on one network at all batch sizes.
@@ -267,9 +289,9 @@ ExitCode bench_network(const Common& common, BenchCommand command) {
   if (!command.save.empty()) write_checkpoint(command.save, first);
   if (const auto why = refusal(common, command, engines.front(), first); why && engines.size() == 1) throw Error(*why);
 
-  BenchResults results(common, command, first);
-  results.say(fmt::format("{} on {}, random pictures{}", first.name, results.machine,
-                          command.model.empty() ? "" : " and weights"));
+  command.threads = command.threads > 0 ? command.threads : usable_cores();
+  BenchResults results(common, command, first, cpu_kernels(command, engines));
+  results.say_what_is_measured();
   try {
     for (const std::string& engine : engines)
       for (const Int8Graph& graph : graphs) measure(common, command, graph, engine, results);

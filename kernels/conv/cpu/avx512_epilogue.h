@@ -7,7 +7,8 @@
 //
 // The upper clamp bound is applied in float, before the conversion, as the contract asks. The lower bound needs no
 // instruction in float: conversion and packs saturate whatever is below 0 (NaN and values below int32 convert to
-// INT_MIN), and one byte maximum raises 32 codes to clamp_min.
+// INT_MIN), and one byte maximum raises 32 codes to clamp_min. Where no value is beyond int32 (Epilogue::fits_int32)
+// packs saturate what is above 255 as well, and the upper bound is a byte minimum.
 #pragma once
 
 #include <immintrin.h>
@@ -25,14 +26,15 @@ constexpr int kTwoTo23 = 1 << 23, kTwoTo23Bits = 0x4B000000;
 
 struct EpilogueConstants {
   __m512 high, residual_multiplier, residual_zero;
-  __m512i zero_point_words, low_bytes;
+  __m512i zero_point_words, low_bytes, high_bytes;
 
   explicit EpilogueConstants(const Epilogue& e)
       : high(_mm512_set1_ps(e.high)),
         residual_multiplier(_mm512_set1_ps(e.residual_multiplier)),
         residual_zero(_mm512_set1_ps(static_cast<float>(kTwoTo23 + e.residual_zero_point))),
         zero_point_words(_mm512_set1_epi16(static_cast<int16_t>(e.zero_point))),
-        low_bytes(_mm512_set1_epi8(static_cast<char>(e.clamp_min))) {}
+        low_bytes(_mm512_set1_epi8(static_cast<char>(e.clamp_min))),
+        high_bytes(_mm512_set1_epi8(static_cast<char>(e.clamp_min + static_cast<int>(e.high - e.low)))) {}
 };
 
 OCTET_ALWAYS_INLINE __m512 rescale16(__m512i acc, const float* multiplier, const float* bias) {
@@ -60,9 +62,19 @@ OCTET_ALWAYS_INLINE __m512i round_words(__m512 t0, __m512 t1, const EpilogueCons
   return _mm512_adds_epi16(_mm512_packs_epi32(q0, q1), k.zero_point_words);
 }
 
+/// The same where all values fit into int32 (Epilogue::fits_int32) and pack_bounded() follows.
+OCTET_ALWAYS_INLINE __m512i round_bounded(__m512 t0, __m512 t1, const EpilogueConstants& k) {
+  return _mm512_adds_epi16(_mm512_packs_epi32(_mm512_cvtps_epi32(t0), _mm512_cvtps_epi32(t1)), k.zero_point_words);
+}
+
 /// Packs words to codes: within each 128-bit lane 8 of the first vector, then 8 of the second.
 OCTET_ALWAYS_INLINE __m512i pack_codes(__m512i words0, __m512i words1, const EpilogueConstants& k) {
   return _mm512_max_epu8(_mm512_packus_epi16(words0, words1), k.low_bytes);
+}
+
+/// Packs words that were not clamped yet.
+OCTET_ALWAYS_INLINE __m512i pack_bounded(__m512i words0, __m512i words1, const EpilogueConstants& k) {
+  return _mm512_min_epu8(pack_codes(words0, words1, k), k.high_bytes);
 }
 
 }  // namespace

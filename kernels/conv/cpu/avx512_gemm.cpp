@@ -20,16 +20,9 @@
 namespace octet::kernels {
 namespace {
 
-template <int kRows, int kWidth>
-void gemm(const GemmTile& tile) {
-  __m512i acc[kRows][kWidth];
-#pragma GCC unroll 4
-  for (int n = 0; n < kWidth; ++n) {
-    const __m512i init = _mm512_load_si512(tile.init + n * kLanes);
-#pragma GCC unroll 14
-    for (int m = 0; m < kRows; ++m) acc[m][n] = init;
-  }
-
+/// Adds the products of all k.
+template <bool kPrefetch, int kRows, int kWidth>
+OCTET_ALWAYS_INLINE void add_products(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
   // Each base pointer serves five rows, at 0 to 4 strides, so that few registers hold addresses.
   constexpr int kBases = (kRows + 4) / 5;
   const ptrdiff_t stride = tile.a_stride;
@@ -42,7 +35,7 @@ void gemm(const GemmTile& tile) {
 #pragma GCC unroll 4
     for (int n = 0; n < kWidth; ++n) {
       weight[n] = _mm512_load_si512(w + n * 64);
-      _mm_prefetch(next_w + n * 64, _MM_HINT_T1);
+      if constexpr (kPrefetch) _mm_prefetch(next_w + n * 64, _MM_HINT_T1);
     }
 #pragma GCC unroll 14
     for (int m = 0; m < kRows; ++m) {
@@ -53,8 +46,21 @@ void gemm(const GemmTile& tile) {
       for (int n = 0; n < kWidth; ++n) acc[m][n] = _mm512_dpbusd_epi32(acc[m][n], x, weight[n]);
     }
     w += kWidth * 64;
-    next_w += kWidth * 64;
+    if constexpr (kPrefetch) next_w += kWidth * 64;
   }
+}
+
+template <int kRows, int kWidth>
+void gemm(const GemmTile& tile) {
+  __m512i acc[kRows][kWidth];
+#pragma GCC unroll 4
+  for (int n = 0; n < kWidth; ++n) {
+    const __m512i init = _mm512_load_si512(tile.init + n * kLanes);
+#pragma GCC unroll 14
+    for (int m = 0; m < kRows; ++m) acc[m][n] = init;
+  }
+
+  tile.next_w == nullptr ? add_products<false>(tile, acc) : add_products<true>(tile, acc);
   finish_any(tile, acc);
 }
 

@@ -80,6 +80,35 @@ OCTET_ALWAYS_INLINE void finish_pair(const GemmTile& tile, const EpilogueConstan
   }
 }
 
+/// The same for 32 channels that exist and values that fit into int32: no mask, and one clamp for 64 codes.
+template <bool kResidual, int kRows>
+OCTET_ALWAYS_INLINE void finish_full(const GemmTile& tile, const EpilogueConstants& constants,
+                                     __m512i (&acc)[kRows][2]) {
+  const __m512i rows_apart = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+#pragma GCC unroll 7
+  for (int m = 0; m < kRows; m += 2) {
+    __asm__ volatile("" : "+v"(acc[m][0]), "+v"(acc[m][1]) : : "memory");
+    __m512i words[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const int row = m + i < kRows ? m + i : m;
+      __m512 t[2] = {rescale16(acc[row][0], tile.multiplier, tile.bias),
+                     rescale16(acc[row][1], tile.multiplier + kLanes, tile.bias + kLanes)};
+      if constexpr (kResidual) {
+        const auto* residual = reinterpret_cast<const __m256i_u*>(tile.residual + row * tile.residual_stride);
+        add_residual_pair(_mm256_loadu_si256(residual), constants, t);
+      }
+      words[i] = round_bounded(t[0], t[1], constants);
+    }
+    const __m512i codes = _mm512_permutexvar_epi64(rows_apart, pack_bounded(words[0], words[1], constants));
+    uint8_t* to = static_cast<uint8_t*>(tile.y) + m * tile.y_stride;
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm512_castsi512_si256(codes));
+    if (m + 1 == kRows) continue;
+    // GCC would first extract the other half into a register, by the unit that packs.
+    __asm__("vextracti64x4 $1, %1, %0" : "=m"(*reinterpret_cast<__m256i_u*>(to + tile.y_stride)) : "v"(codes));
+  }
+}
+
 /// Finishes vectors n and n + 1 to float32 logits.
 template <bool kResidual, int kRows, int kWidth>
 OCTET_ALWAYS_INLINE void finish_pair_logits(const GemmTile& tile, const EpilogueConstants& constants, int n,
@@ -117,6 +146,11 @@ template <int kRows, int kWidth>
 OCTET_ALWAYS_INLINE void finish_any(const GemmTile& tile, __m512i (&acc)[kRows][kWidth]) {
   const bool residual = tile.epilogue->has_residual, logits = tile.epilogue->float_output;
   const EpilogueConstants constants(*tile.epilogue);
+  if constexpr (kWidth == 2) {
+    if (!logits && tile.epilogue->fits_int32 && tile.channels == 2 * kLanes) {
+      return residual ? finish_full<true>(tile, constants, acc) : finish_full<false>(tile, constants, acc);
+    }
+  }
   if (!logits) {
     residual ? finish<true, false>(tile, constants, acc) : finish<false, false>(tile, constants, acc);
   } else {

@@ -12,6 +12,7 @@
 //  - Otherwise channel block by channel block. The task's rows stay in L2 (kRowBudget) and the weights, which come from
 //    L3 or memory, are read once; while the first panel uses a block, the next block is prefetched.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,17 @@ constexpr int kWeightBudget = 640 * 1024;   // bytes of weights that stay in L2 
 constexpr double kLeastTaskWork = 1 << 19;  // with fewer multiply-adds, distributing a task costs too much
 constexpr int kTasksAnImage = 8;            // wanted per layer, so that threads finish together
 constexpr double kWorkPerByte = 16;         // multiply-adds that take as long as reading a byte of weights from memory
+
+/// Returns whether every value before rounding is a number within int32, whatever the codes are.
+bool fits_int32(const Conv2dShape& shape, const Conv2dParams& params, const Conv2dWeights& weights) {
+  constexpr double kAccumulator = 2147483648.0, kLimit = 2e9;  // the limit leaves room for float's rounding
+  const double residual = params.has_residual ? 255.0 * std::abs(params.residual_multiplier) : 0;
+  for (int channel = 0; channel < shape.out_c; ++channel) {
+    const double value = kAccumulator * std::abs(weights.multiplier[channel]) + std::abs(weights.bias[channel]);
+    if (!(value + residual < kLimit)) return false;  // NaN is not less
+  }
+  return true;
+}
 
 /// How a batch is divided into tasks.
 struct Grid {
@@ -54,6 +66,7 @@ class GemmConv2d final : public CpuConv2d {
     // An odd number of cache lines between rows spreads them over all sets of the L1 cache.
     row_bytes_ = direct_ ? g_.in_stride : (round_up(weights_.k * kernels_.activation_bytes, 64) | 64);
     max_rows_ = by_panel_ && !direct_ ? panel_ : std::max(panel_, kRowBudget / row_bytes_ / panel_ * panel_);
+    epilogue_.fits_int32 = fits_int32(shape, params, weights);
     for (int group = 0; group < g_.groups; ++group) {
       for (int block = 0; block < weights_.blocks; ++block) tiles_.push_back(make_tile(group, block));
     }
@@ -100,7 +113,6 @@ class GemmConv2d final : public CpuConv2d {
     GemmTile tile;
     tile.a_stride = row_bytes_;
     tile.w = weights_.weight.data() + static_cast<ptrdiff_t>(constants) * weights_.k;
-    tile.next_w = tile.w;
     tile.k_steps = weights_.k / kernels_.k_group;
     tile.init = weights_.init.data() + constants;
     tile.multiplier = weights_.multiplier.data() + constants;
@@ -167,7 +179,7 @@ class GemmConv2d final : public CpuConv2d {
         run_tile(batch, part.group, block, part.first_row + done, rows, a + static_cast<ptrdiff_t>(done) * row_bytes_,
                  tile);
         look_up(batch, part, block, block + 1, part.first_row + done, rows);
-        tile.next_w = tile.w;
+        tile.next_w = nullptr;
         done += rows;
       }
     }

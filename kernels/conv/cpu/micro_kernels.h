@@ -19,6 +19,7 @@ struct Epilogue {
   bool has_residual = false;
   int32_t residual_zero_point = 0;
   float residual_multiplier = 0;
+  bool fits_int32 = false;  ///< no value before rounding leaves int32, whatever the codes are
 };
 
 /// One register tile of the matrix product: rows (pixels) x channels. Weights are laid out as in PackedGemm.
@@ -26,7 +27,7 @@ struct GemmTile {
   const uint8_t* a = nullptr;         ///< activations, row after row
   ptrdiff_t a_stride = 0;             ///< bytes between rows
   const int8_t* w = nullptr;          ///< this block's packed weights
-  const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights, or w again
+  const int8_t* next_w = nullptr;     ///< what to prefetch into L2: the next block's weights; or null
   int k_steps = 0;                    ///< number of groups of k_group neighbouring k
   const int32_t* init = nullptr;      ///< per channel: (code_offset - zx) * sum(w)
   const float* multiplier = nullptr;  ///< per channel

@@ -42,8 +42,10 @@ Int8Graph with_unsigned_edges(Int8Graph graph) {
 namespace {
 
 // Images that go through the network together: more images reuse the weights in the cache, fewer keep activations in
-// it. README.md has the measurement.
-constexpr int kChunk = 4;
+// it. So fewer go through its beginning, up to the last layer whose tensors have more than kLargeLayer bytes an image.
+// README.md has the measurement.
+constexpr int kChunk = 8, kFewImages = 4;
+constexpr size_t kLargeLayer = 768 * 1024;
 
 // Pieces of a step for each thread: enough to balance the threads, few enough that the hand-off costs nothing.
 constexpr int kPiecesPerThread = 8;
@@ -85,25 +87,58 @@ CpuProgram::CpuProgram(const Int8Graph& original, const CompileOptions& options,
   }
   lives_ = lifetimes(graph, bytes, buffer);
   workspaces_ = AlignedBuffer(workspace_bytes_ * pool_.size());
+  size_t most = 1;
+  for (const Layer& layer : layers_) most = std::max(most, layer.inputs.size());
+  inputs_.reserve(most);
   chunk_memory_ = make_memory(std::min(max_batch_, kChunk), false);
 }
 
+std::vector<CpuProgram::Stretch> CpuProgram::make_stretches(int images) const {
+  const auto bytes = [&](const Layer& layer) {
+    size_t sum = layer.image_bytes;
+    for (const int input : layer.inputs) sum += layers_[input].image_bytes;
+    return sum;
+  };
+  const int all = static_cast<int>(layers_.size());
+  int large = 0;
+  for (int node = 0; node < all && images > kFewImages; ++node) {
+    if (bytes(layers_[node]) > kLargeLayer) large = node + 1;
+  }
+  std::vector<Stretch> stretches;
+  if (large > 0) stretches.push_back({0, large, kFewImages});
+  if (large < all) stretches.push_back({large, all, images});
+  return stretches;
+}
+
 CpuProgram::Memory CpuProgram::make_memory(int images, bool with_tap) const {
+  Memory memory;
+  memory.images = images;
+  const int all = static_cast<int>(layers_.size());
+  memory.stretches = with_tap ? std::vector<Stretch>{{0, all, images}} : make_stretches(images);
+  const auto stretch_of = [&](int node) {
+    return *std::find_if(memory.stretches.begin(), memory.stretches.end(),
+                         [&](const Stretch& stretch) { return node < stretch.last; });
+  };
   std::vector<BufferLife> lives = lives_;
+  std::vector<size_t> steps(lives.size());
   for (size_t node = 0; node < lives.size(); ++node) {
     BufferLife& life = lives[node];
     if (layers_[node].lookup >= 0 && !with_tap) life.bytes = 0;
-    life.bytes = life.bytes * images + (life.bytes > 0 ? kernels::kCpuReadSlack : 0);
+    const Stretch written = stretch_of(life.first), read = stretch_of(life.last);
+    size_t bytes = life.bytes * written.images;
+    if (written.images < images && (read.images == images || life.last == all - 1)) {
+      // Holds all images, from the first of them that is written to the last.
+      steps[node] = life.bytes;
+      bytes = life.bytes * images;
+      life.first = written.first;
+    }
+    life.bytes = bytes + (bytes > 0 ? kernels::kCpuReadSlack : 0);
   }
   const MemoryPlan plan = plan_memory(lives);
-  Memory memory;
-  memory.images = images;
   memory.arena = AlignedBuffer(plan.bytes);
   for (const Layer& layer : layers_) {
     memory.outputs.push_back(memory.arena.data() + plan.offsets[layer.buffer]);
-    std::vector<const uint8_t*> inputs;
-    for (const int input : layer.inputs) inputs.push_back(memory.outputs[input]);
-    memory.inputs.push_back(std::move(inputs));
+    memory.image_steps.push_back(steps[layer.buffer]);
   }
   return memory;
 }
@@ -122,25 +157,33 @@ void CpuProgram::run(const uint8_t* images, int batch, const OutputMemory& outpu
 }
 
 void CpuProgram::run_chunk(const Memory& memory, const Chunk& chunk, const OutputMemory& outputs, const NodeTap& tap) {
-  const auto place = [&](size_t output) {
-    return static_cast<uint8_t*>(outputs[output]) + layers_[outputs_[output]].output_bytes * chunk.first;
-  };
-  for (size_t node = 0; node < layers_.size(); ++node) {
-    const Layer& layer = layers_[node];
-    if (layer.lookup >= 0 && !tap) continue;
-    void* y = layer.output < 0 ? memory.outputs[node] : place(layer.output);
-    const uint8_t* const* inputs = node == 0 ? &chunk.images : memory.inputs[node].data();
-    if (layer.step) run_step(*layer.step, {chunk.count, inputs, y});
-    if (!tap) continue;
-    if (layer.output < 0) {
-      show(tap, static_cast<int>(node), memory, chunk.count);
-    } else {
-      tap(static_cast<int>(node), y, layer.output_bytes * chunk.count);
+  for (const Stretch& stretch : memory.stretches) {
+    for (int first = 0; first < chunk.count; first += stretch.images) {
+      const int count = std::min(stretch.images, chunk.count - first);
+      for (int node = stretch.first; node < stretch.last; ++node) {
+        if (layers_[node].lookup >= 0 && !tap) continue;
+        if (layers_[node].step) run_layer(memory, chunk, first, count, node, outputs);
+        if (tap) show(tap, node, memory, count, outputs);
+      }
     }
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    if (layers_[outputs_[i]].output < 0) copy_codes(outputs_[i], memory, chunk.count, place(i));
+    const Layer& layer = layers_[outputs_[i]];
+    if (layer.output >= 0) continue;
+    copy_codes(outputs_[i], memory, chunk.count, static_cast<uint8_t*>(outputs[i]) + layer.output_bytes * chunk.first);
   }
+}
+
+void CpuProgram::run_layer(const Memory& memory, const Chunk& chunk, int first, int count, int node,
+                           const OutputMemory& outputs) {
+  const Layer& layer = layers_[node];
+  const auto place = [&](int of) { return memory.outputs[of] + memory.image_steps[of] * first; };
+  inputs_.clear();
+  if (node == 0) inputs_.push_back(chunk.images + layer.shape.elements() * first);
+  for (const int input : layer.inputs) inputs_.push_back(place(input));
+  void* y = place(node);
+  if (layer.output >= 0) y = static_cast<uint8_t*>(outputs[layer.output]) + layer.output_bytes * (chunk.first + first);
+  run_step(*layer.step, {count, inputs_.data(), y});
 }
 
 void CpuProgram::run_step(const CpuStep& step, const StepData& data) {
@@ -163,8 +206,11 @@ void CpuProgram::copy_codes(int node, const Memory& memory, int count, uint8_t* 
   }
 }
 
-void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int count) const {
-  std::vector<uint8_t> codes(layers_[node].output_bytes * count);
+void CpuProgram::show(const NodeTap& tap, int node, const Memory& memory, int count,
+                      const OutputMemory& outputs) const {
+  const Layer& layer = layers_[node];
+  if (layer.output >= 0) return tap(node, outputs[layer.output], layer.output_bytes * count);
+  std::vector<uint8_t> codes(layer.output_bytes * count);
   copy_codes(node, memory, count, codes.data());
   tap(node, codes.data(), codes.size());
 }

@@ -47,14 +47,23 @@ class CpuProgram final : public Program {
     size_t output_bytes = 0;  ///< bytes of one image's output as the graph has it
   };
 
+  /// Layers [first, last), through which `images` images of a chunk go before the next ones do.
+  struct Stretch {
+    int first = 0, last = 0, images = 0;
+  };
+
   /// The buffers of all layers for up to `images` images at a time.
   struct Memory {
     int images = 0;
+    std::vector<Stretch> stretches;
     AlignedBuffer arena;
-    std::vector<uint8_t*> outputs;                    ///< one pointer a layer
-    std::vector<std::vector<const uint8_t*>> inputs;  ///< one list a layer
+    std::vector<uint8_t*> outputs;  ///< one pointer a layer
+    std::vector<size_t>
+        image_steps;  ///< one a layer: bytes to the next image's output; 0 if a stretch's images share it
   };
 
+  /// Divides the network for chunks of so many images.
+  std::vector<Stretch> make_stretches(int images) const;
   Memory make_memory(int images, bool with_tap) const;
   /// Consecutive images of a batch that go through the network together.
   struct Chunk {
@@ -63,10 +72,12 @@ class CpuProgram final : public Program {
   };
 
   void run_chunk(const Memory& memory, const Chunk& chunk, const OutputMemory& outputs, const NodeTap& tap);
+  /// Computes a layer for `count` images of a chunk, from its image `first` on.
+  void run_layer(const Memory& memory, const Chunk& chunk, int first, int count, int node, const OutputMemory& outputs);
   void run_step(const CpuStep& step, const StepData& data);
   /// Copies the codes of `count` images as the original graph has them: [count, H, W, C], signed where it says so.
   void copy_codes(int node, const Memory& memory, int count, uint8_t* codes) const;
-  void show(const NodeTap& tap, int node, const Memory& memory, int count) const;
+  void show(const NodeTap& tap, int node, const Memory& memory, int count, const OutputMemory& outputs) const;
 
   int max_batch_;
   ThreadPool pool_;
@@ -76,6 +87,7 @@ class CpuProgram final : public Program {
   size_t workspace_bytes_ = 0;     ///< scratch of one thread
   AlignedBuffer workspaces_;
   Memory chunk_memory_;
+  std::vector<const uint8_t*> inputs_;  ///< of the layer that runs
 };
 
 }  // namespace octet
