@@ -40,6 +40,7 @@ const Format& find_format(std::string_view name) {
       {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
       {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
       {"coco", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
+      {"voc", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"yolo", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
   };
@@ -61,9 +62,9 @@ struct DataChecks : Checks {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
-    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco and yolo");
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco, voc and yolo");
     require(d.class_names.empty() || (folder && d.classes.empty()), "data.class_names",
-            "only for data.format image_folder, coco and yolo, without data.classes");
+            "only for data.format image_folder, coco, voc and yolo, without data.classes");
     const std::string fault = names_fault(d.class_names);
     require(fault.empty(), "data.class_names", fault + "; give each class a name of its own");
     check_splits(folder);
@@ -133,7 +134,7 @@ struct DataChecks : Checks {
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
     require((d.labels == Labels::boxes) == has_boxes(d.format), "data.labels",
-            fmt::format("{}, but data.format is {}: boxes come with coco and yolo, and with them alone",
+            fmt::format("{}, but data.format is {}: boxes come with coco, voc and yolo, and with them alone",
                         name_in(kLabels, d.labels), d.format));
     if (d.labels != Labels::pixels) return;
     require(synthetic || d.format == "image_folder", "data.labels",

@@ -57,8 +57,9 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
 struct DataRecipe {
-  std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
-  std::string path;  ///< folder, of image_folder, coco and yolo or a .tar; empty: Debian's folder of fashion_mnist
+  std::string format =
+      "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
+  std::string path;  ///< folder, of image_folder, coco, voc and yolo or a .tar; empty: Debian's folder of fashion_mnist
   std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
   std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
   std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
@@ -67,6 +68,7 @@ struct DataRecipe {
   std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   double validation_fraction =
+  bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
       0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
   int channels = 0;     ///< read_recipe() replaces 0 by the format's
   int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's

@@ -45,6 +45,7 @@ DatasetSpec spec_of(const Recipe& recipe, const std::string& key, const std::str
                       .synthetic_classes = from.synthetic_classes,
                       .labels = from.labels,
                       .ignore_index = from.ignore_index,
+                      .leave_out_faults = from.leave_out_faults,
                       .seed = recipe.seed};
   if (from.format == "yolo") take_data_yaml(spec);
   return spec;

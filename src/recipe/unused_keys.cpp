@@ -70,6 +70,7 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  std::string(name_in(kLabels, data.labels)),
                  "pixels, of image_folder"});
   all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
+  all.push_back({"data.leave_out_faults", has_boxes(data.format), {"data.format"}, data.format, "coco, voc or yolo"});
   const int longest = std::max(recipe.train.epochs, recipe.qat.epochs);
   for (const char* key : {"data.mosaic", "data.mixup"})
     all.push_back({key,
