@@ -33,10 +33,11 @@ inline constexpr std::array<Named<OptimizerKind>, 2> kOptimizers = {
     {{OptimizerKind::sgd, "sgd"}, {OptimizerKind::adamw, "adamw"}}};
 
 /// How the learning rate changes over the steps.
-enum class ScheduleKind { step, cosine, one_cycle, constant };
-inline constexpr std::array<Named<ScheduleKind>, 4> kSchedules = {{{ScheduleKind::step, "step"},
+enum class ScheduleKind { step, cosine, one_cycle, yolox, constant };
+inline constexpr std::array<Named<ScheduleKind>, 5> kSchedules = {{{ScheduleKind::step, "step"},
                                                                    {ScheduleKind::cosine, "cosine"},
                                                                    {ScheduleKind::one_cycle, "one_cycle"},
+                                                                   {ScheduleKind::yolox, "yolox"},
                                                                    {ScheduleKind::constant, "constant"}}};
 
 /// The type in which several processes sum their gradients.
@@ -140,10 +141,12 @@ struct OptimizerRecipe {
   Precision precision = Precision::fp32;
   bool channels_last = true;
   bool sync_batch_norm = false;  ///< several processes: statistics are those of the whole batch
+  double ema_ramp = 0.0;       ///< steps over which that decay rises; 0: within the first few
   bool operator==(const OptimizerRecipe&) const = default;
 };
 
 struct CalibrateRecipe {
+  bool box_l1 = false;           ///< with labels boxes: the last data.mosaic_off epochs have YOLOX's L1 loss, too
   int images = 1024;  ///< how many training images are used
   int batch_size = 64;
   std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)

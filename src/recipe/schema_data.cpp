@@ -80,7 +80,9 @@ void add_data(std::vector<Field>& fields) {
       "as said");
   s.add("mixup", &D::mixup, range(0, 1),
         "training, likewise, with labels boxes: share of the images that are the mean of two, with the boxes of both");
-  s.add("mosaic_off", &D::mosaic_off, at_least(0), "mosaic and mixup: the last so many epochs of each phase have none");
+  s.add(
+      "mosaic_off", &D::mosaic_off, at_least(0),
+      "mosaic and mixup: the last so many epochs of each phase have none; box_l1 and schedule yolox: their last part");
   s.add("multi_scale", &D::multi_scale, from_below(0, 1),
         "training on a CPU, likewise, with labels boxes or pixels: the input of a batch is 1 - multi_scale to 1 + "
         "multi_scale times image_size high and wide, see above");

@@ -28,6 +28,7 @@ class Objective {
     /// Of processes that have equal numbers of the batch's images each, but may not have equal numbers of labelled
     /// pixels or boxes: the mean of their losses is the batch's; null: the batch is whole.
     const GatherShares* shares = nullptr;
+    bool box_l1 = false;  ///< of boxes: with the L1 loss that YOLOX has in its last epochs
   };
   /// Judges the outputs [N, elements] of a network, as walk() returns them, by the labels of a batch, as LabelWriter
   /// orders them. Waits for no GPU. smoothing: as mean_loss() has it; boxes have none.
