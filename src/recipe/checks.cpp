@@ -108,8 +108,13 @@ struct DataChecks : Checks {
     };
     only_crops("data.resize", d.resize > 0);
     only_crops("data.pad", d.pad > 0);
-    only_crops("data.random_resized_crop", d.random_resized_crop);
+    only_crops("data.random_resized_crop", d.random_resized_crop && d.labels == Labels::image);
     only_crops("data.cutout", d.cutout > 0);
+    only_crops("data.color_jitter", !d.color_jitter.empty());
+    only_crops("data.rand_augment", d.rand_augment > 0);
+    only_crops("data.random_erasing", d.random_erasing > 0);
+    only_crops("data.mixup_alpha", d.mixup_alpha > 0);
+    check_colours();
     const auto only_placed = [&](const char* key, bool set) {
       require(!crops || !set, key, "is for data.fit: letterbox and the like, which is crop; leave it out");
     };
@@ -128,6 +133,20 @@ struct DataChecks : Checks {
     require(d.mixup == 0 || d.labels == Labels::boxes, "data.mixup",
             fmt::format("the mean of two images has the boxes of both, but data.labels is {}; leave it out",
                         name_in(kLabels, d.labels)));
+  }
+
+  void check_colours() const {
+    const DataRecipe& d = recipe.data;
+    require(d.color_jitter.empty() || d.color_jitter.size() == 4, "data.color_jitter",
+            fmt::format("{} values; brightness, contrast, saturation and hue are four", d.color_jitter.size()));
+    require(d.color_jitter.empty() || d.color_jitter[3] <= 0.5, "data.color_jitter",
+            "a hue of more than 0.5, half of the circle");
+    const auto of_images = [&](const char* key, bool set, const char* why) {
+      require(!set || d.labels == Labels::image, key,
+              fmt::format("{}, but data.labels is {}; leave it out", why, name_in(kLabels, d.labels)));
+    };
+    of_images("data.rand_augment", d.rand_augment > 0, "moves images without their labels");
+    of_images("data.mixup_alpha", d.mixup_alpha > 0, "mixes the classes of two images");
   }
 
   /// Checks that the data set has the labels that are asked for.

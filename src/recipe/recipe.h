@@ -68,8 +68,8 @@ struct DataRecipe {
   std::string classes;                   ///< image_folder, coco: file with one class on each line; empty: class_names
   std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
-  double validation_fraction =
   bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
+  double validation_fraction =
       0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
   int channels = 0;     ///< read_recipe() replaces 0 by the format's
   int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's
@@ -90,6 +90,10 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
+  std::vector<double> color_jitter;                           ///< brightness, contrast, saturation, hue; empty: none
+  int rand_augment = 0, rand_augment_magnitude = 9;           ///< operations an image; how strong they are
+  double random_erasing = 0;                                  ///< the share of images that lose a rectangle
+  double mixup_alpha = 0;                                     ///< with labels image: of the weights of two images
   double scale = 0, translate = 0, degrees = 0, shear = 0;    ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
   double mosaic = 0, mixup = 0;                               ///< likewise, the shares of images of several
@@ -137,16 +141,16 @@ struct OptimizerRecipe {
   double warmup_epochs = 0.0;
   double label_smoothing = 0.0;
   double ema = 0.0;            ///< decay of the weights' moving average; 0: off
+  double ema_ramp = 0.0;       ///< steps over which that decay rises; 0: within the first few
   double clip_gradient = 0.0;  ///< largest global norm; 0: off
   Precision precision = Precision::fp32;
   bool channels_last = true;
   bool sync_batch_norm = false;  ///< several processes: statistics are those of the whole batch
-  double ema_ramp = 0.0;       ///< steps over which that decay rises; 0: within the first few
+  bool box_l1 = false;           ///< with labels boxes: the last data.mosaic_off epochs have YOLOX's L1 loss, too
   bool operator==(const OptimizerRecipe&) const = default;
 };
 
 struct CalibrateRecipe {
-  bool box_l1 = false;           ///< with labels boxes: the last data.mosaic_off epochs have YOLOX's L1 loss, too
   int images = 1024;  ///< how many training images are used
   int batch_size = 64;
   std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)

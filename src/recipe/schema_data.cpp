@@ -66,6 +66,17 @@ void add_data(std::vector<Field>& fields) {
   s.add("cutout", &D::cutout, range(0, 2048), "training: side of a square filled with the mean; 0: none");
   s.add("random_resized_crop", &D::random_resized_crop, {}, "training: a random part of the image, to image_size");
   s.add("crop_area_min", &D::crop_area_min, above_to(0, 1), "random_resized_crop: least share of the image's area");
+  s.add("color_jitter", &D::color_jitter, range(0, 1),
+        "training, fit crop: [brightness, contrast, saturation, hue], by how much each changes, as torchvision's "
+        "ColorJitter; []: none");
+  s.add("rand_augment", &D::rand_augment, range(0, 16),
+        "training, fit crop, with labels image: so many operations an image, as torchvision's RandAugment; 0: none");
+  s.add("rand_augment_magnitude", &D::rand_augment_magnitude, range(0, 30), "rand_augment: how strong they are");
+  s.add("random_erasing", &D::random_erasing, range(0, 1),
+        "training, fit crop: share of the images that lose a rectangle to the mean, as torchvision's RandomErasing");
+  s.add("mixup_alpha", &D::mixup_alpha, range(0, 100),
+        "training, fit crop, with labels image: each image is mixed with another, and its label, by a weight from "
+        "Beta(alpha, alpha); 0: none");
   s.add("scale", &D::scale, from_below(0, 1),
         "training, fit letterbox and the like: images 1 - scale to 1 + scale times as large as they fit");
   s.add("translate", &D::translate, from_below(0, 1), "training, likewise: moved by up to this share of the input");

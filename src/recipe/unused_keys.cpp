@@ -70,8 +70,8 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  {"data.labels"},
                  std::string(name_in(kLabels, data.labels)),
                  "pixels, of image_folder"});
-  all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
   all.push_back({"data.leave_out_faults", has_boxes(data.format), {"data.format"}, data.format, "coco, voc or yolo"});
+  all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
   const int longest = std::max(recipe.train.epochs, recipe.qat.epochs);
   for (const char* key : {"data.mosaic", "data.mixup"})
     all.push_back({key,
@@ -81,7 +81,7 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                    "data.mosaic_off below them"});
   const auto has_end = [](const OptimizerRecipe& o) { return o.box_l1 || o.schedule == ScheduleKind::yolox; };
   all.push_back({"data.mosaic_off",
-                 data.mosaic > 0 || data.mixup > 0,
+                 data.mosaic > 0 || data.mixup > 0 || has_end(recipe.train) || has_end(recipe.qat),
                  {"data.mosaic", "data.mixup"},
                  "0",
                  "more than 0, data.mixup, train.schedule: yolox or train.box_l1"});
