@@ -80,7 +80,7 @@ if(NOT OCTET_TRAINING)
   if(EXISTS ${CMAKE_SYSROOT}/shlibs)  # cross-built: the packages of this machine are others, tools/arm64_sysroot.sh noted the target's
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS OFF)
     set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64)
-    file(STRINGS ${CMAKE_SYSROOT}/shlibs needed REGEX "^lib(c|gcc_s|stdc\\+\\+|fmt|jpeg|png16|webp|yaml-cpp|z) ")
+    file(STRINGS ${CMAKE_SYSROOT}/shlibs needed REGEX "^lib(c|gcc_s|stdc\\+\\+|fmt|jpeg|png16|pugixml|webp|yaml-cpp|z) ")
     list(TRANSFORM needed REPLACE "^[^ ]+ [^ ]+ (.*)$" "\\1")
     list(JOIN needed ", " CPACK_DEBIAN_PACKAGE_DEPENDS)
   endif()

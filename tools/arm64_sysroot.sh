@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly PACKAGES=(libc6-dev libstdc++6 libyaml-cpp-dev libgtest-dev libcli11-dev libfmt-dev nlohmann-json3-dev libjpeg-dev libpng-dev
-                   libwebp-dev zlib1g-dev)
+                   libwebp-dev zlib1g-dev libpugixml-dev)
 
 usage() {
   cat <<'END_OF_USAGE'

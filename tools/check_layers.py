@@ -50,6 +50,7 @@ LIBRARIES = {
     r"(google/protobuf/|onnx\.pb\.h)": ["src/net/onnx"],
     r"event\.pb\.h": ["src/report"],
     r"(jpeglib|png|zlib|webp/decode)\.h": ["src/data", "src/net/import"],
+    r"pugixml\.hpp": ["src/data"],
     r"CLI/": ["tools", "tools/lab"],
     r"(immintrin|arm_neon)\.h": ["kernels"],
     r"(cuda|cublas|cudnn)\w*\.h": ["kernels", "src/cuda", "src/engine"],

@@ -11,7 +11,7 @@ FOLDER/trainval.json and FOLDER/test.json.
 import sys
 from pathlib import Path
 
-from voc_to_coco import write
+from neu_det_to_coco import write
 
 CLASSES = ["open", "short", "mousebite", "spur", "copper", "pin-hole"]  # types 1 to 6
 SIDE = 640  # pixels of all images

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 readonly TORCH_VERSION=2.11.0
 readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev libcli11-dev libfmt-dev nlohmann-json3-dev
-                   libjpeg-dev libpng-dev libwebp-dev zlib1g-dev libonnx-dev libprotobuf-dev protobuf-compiler
+                   libjpeg-dev libpng-dev libwebp-dev zlib1g-dev libpugixml-dev libonnx-dev libprotobuf-dev protobuf-compiler
                    dataset-fashion-mnist python3 python3-venv)
 
 usage() {

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/data/image_folder.h"
@@ -13,6 +14,8 @@ namespace octet {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLeaveOut = "; data.leave_out_faults: true leaves such out";
 
 std::string annotations_of(const FileTree& tree, const std::string& split) {
   const std::vector<std::string> places = {split + ".json", "annotations/" + split + ".json",
@@ -35,22 +38,31 @@ std::string images_of(const FileTree& tree, const std::string& split) {
   return "";
 }
 
-/// Returns the files of the images. Throws if some are missing.
-std::vector<StoredFile> image_files(const BoxAnnotations& annotations, const FileTree& tree, const std::string& folder,
-                                    const std::string& file) {
+/// Returns the files of the images. Throws for the first that is missing, or takes those out of the annotations.
+std::vector<StoredFile> image_files(BoxAnnotations& annotations, const FileTree& tree, const std::string& folder,
+                                    const std::string& file, bool leave_out) {
   std::vector<StoredFile> files;
+  std::vector<BoxAnnotations::Picture> found;
   std::string first;
-  long missing = 0;
-  for (const BoxAnnotations::Picture& image : annotations.images) {
+  for (BoxAnnotations::Picture& image : annotations.images) {
     const std::string name = (fs::path(folder) / image.file).string();
-    files.push_back(tree.file(name));
-    if (tree.is_file(name)) continue;
-    if (missing++ == 0) first = files.back().name;
+    const StoredFile stored = tree.file(name);
+    if (tree.is_file(name)) {
+      files.push_back(stored);
+      found.push_back(std::move(image));
+    } else if (first.empty()) {
+      first = stored.name;
+    }
   }
-  if (missing > 0)
-    throw data_error(fmt::format("{}: {} of its {} images are not in {}, the first: {}", file, missing, files.size(),
-                                 tree.describe(folder), first));
-  if (files.empty()) throw data_error(file + ": lists no image");
+  const size_t all = annotations.images.size(), missing = all - found.size();
+  annotations.images = std::move(found);
+  if (all == 0) throw data_error(file + ": lists no image");
+  if (missing == 0) return files;
+  const std::string what =
+      fmt::format("{} of its {} images are not in {}, the first: {}", missing, all, tree.describe(folder), first);
+  if (!leave_out || files.empty())
+    throw data_error(fmt::format("{}: {}{}", file, what, files.empty() ? "" : kLeaveOut));
+  annotations.notes.push_back(what + "; left out");
   return files;
 }
 
@@ -78,16 +90,70 @@ std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const Dat
                   spec.path, spec.split, fmt::join(tried, ", ")));
 }
 
-BoxFolder::BoxFolder(const DatasetSpec& spec) { spec.format == "yolo" ? open_yolo(spec) : open_coco(spec); }
+void BoxFaults::look_at(const Box& box, const PictureSize& image, const std::string& where) {
+  const bool known = image.width > 0;
+  if (known &&
+      (box.x < -1 || box.y < -1 || box.x + box.width > image.width + 1 || box.y + box.height > image.height + 1))
+    count("box", "outside the image", where);
+  if (box.area() == 0) count("box", "without area, which nothing can match", where);
+}
+
+void BoxFaults::leave_out(const std::string& noun, const std::string& where, const std::string& what) {
+  const std::string place = fmt::format("{}: {}", where, what);
+  if (!leaves_out_) throw data_error(place + kLeaveOut);
+  count(noun, "left out", place);
+}
+
+void BoxFaults::count(const std::string& noun, const std::string& what, const std::string& where) {
+  auto kind = std::find_if(kinds_.begin(), kinds_.end(),
+                           [&](const Kind& known) { return known.noun == noun && known.what == what; });
+  if (kind == kinds_.end()) kind = kinds_.insert(kind, {noun, what, 0, where});
+  ++kind->count;
+}
+
+void BoxFaults::tell(std::vector<std::string>& notes) const {
+  for (const Kind& kind : kinds_)
+    notes.push_back(fmt::format("{} {}{} {}, the first: {}", kind.count, kind.noun,
+                                kind.count == 1 ? "" : (kind.noun.ends_with("x") ? "es" : "s"), kind.what, kind.first));
+}
+
+BoxFolder::BoxFolder(const DatasetSpec& spec) {
+  if (spec.format == "coco") open_coco(spec);
+  if (spec.format == "voc") open_voc(spec);
+  if (spec.format == "yolo") open_yolo(spec);
+}
 
 void BoxFolder::open_coco(const DatasetSpec& spec) {
   const FileTree tree(spec.path);
   const StoredFile stored = tree.file(annotations_of(tree, spec.split));
   const std::string& file = stored.name;
-  BoxAnnotations annotations = parse_coco(stored.read(), file);
-  images_.emplace(image_files(annotations, tree, images_of(tree, spec.split), file), spec.channels, spec.orientation);
+  BoxAnnotations annotations = parse_coco(stored.read(), file, spec.leave_out_faults);
+  images_.emplace(image_files(annotations, tree, images_of(tree, spec.split), file, spec.leave_out_faults),
+                  spec.channels, spec.orientation);
   take_classes(spec, annotations, file);
   take(std::move(annotations), file);
+}
+
+void BoxFolder::open_voc(const DatasetSpec& spec) {
+  const FileTree tree(spec.path);
+  const std::string list = "ImageSets/Main/" + spec.split + ".txt", images = "JPEGImages";
+  if (!tree.is_file(list))
+    throw data_error(
+        fmt::format("{}: no such file: it would list the images of split '{}'; see data.path, data.train, "
+                    "data.validation, data.test",
+                    tree.describe(list), spec.split));
+  const StoredFile stored = tree.file(list);
+  const std::vector<std::string> given = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
+  BoxAnnotations annotations = read_voc(tree, "Annotations", read_voc_list(stored), given, spec.leave_out_faults);
+  for (BoxAnnotations::Picture& image : annotations.images) {
+    const std::string name = std::exchange(image.file, image.file + ".jpg");
+    for (const char* ending : {".png", ".jpeg"})
+      if (tree.is_file(fmt::format("{}/{}{}", images, name, ending))) image.file = name + ending;
+  }
+  images_.emplace(image_files(annotations, tree, images, stored.name, spec.leave_out_faults), spec.channels,
+                  spec.orientation);
+  for (const BoxAnnotations::Category& category : annotations.categories) class_names_.push_back(category.name);
+  take(std::move(annotations), stored.name);
 }
 
 void BoxFolder::open_yolo(const DatasetSpec& spec) {
@@ -103,7 +169,7 @@ void BoxFolder::open_yolo(const DatasetSpec& spec) {
   std::vector<StoredFile> files = tree.images(images, left_out);
   if (files.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
   images_.emplace(std::move(files), spec.channels, spec.orientation);
-  take(read_yolo(*images_, tree, images, labels, class_names_), tree.describe(labels));
+  take(read_yolo(*images_, tree, images, labels, class_names_, spec.leave_out_faults), tree.describe(labels));
   for (const std::string& note : left_out.notes(name)) notes_.push_back(note);
 }
 
@@ -125,16 +191,20 @@ void BoxFolder::take_classes(const DatasetSpec& spec, BoxAnnotations& annotation
                                      file, category.name));
       class_names_.push_back(category.name);
     }
+  BoxFaults faults(spec.leave_out_faults);
   for (BoxAnnotations::Picture& image : annotations.images)
-    for (BoxLabel& label : image.labels) {
+    std::erase_if(image.labels, [&](BoxLabel& label) {
       const std::string& name = annotations.categories[static_cast<size_t>(label.class_index)].name;
       const auto found = std::find(class_names_.begin(), class_names_.end(), name);
-      if (found == class_names_.end())
-        throw data_error(fmt::format("{}: boxes of category '{}', which is none of the {} classes of {} ({} ...)", file,
-                                     name, class_names_.size(), classes_from(spec),
-                                     class_names_.empty() ? "" : class_names_.front()));
       label.class_index = static_cast<int>(found - class_names_.begin());
-    }
+      if (found != class_names_.end()) return false;
+      faults.leave_out(
+          "box", fmt::format("{}: {}", file, image.file),
+          fmt::format("a box of category '{}', which is none of the {} classes of {} ({} ...)", name,
+                      class_names_.size(), classes_from(spec), class_names_.empty() ? "" : class_names_.front()));
+      return true;
+    });
+  faults.tell(annotations.notes);
 }
 
 int BoxFolder::label(size_t index) const {

@@ -80,30 +80,9 @@ Box read_box(const Entry& entry) {
 
 }  // namespace
 
-void UnusualBoxes::add(const Box& box, const PictureSize& image, const std::string& where) {
-  const auto count = [&](Kind& kind) {
-    if (kind.count++ == 0) kind.first = where;
-  };
-  const bool known = image.width > 0;
-  if (known &&
-      (box.x < -1 || box.y < -1 || box.x + box.width > image.width + 1 || box.y + box.height > image.height + 1))
-    count(outside_);
-  if (box.area() == 0) count(flat_);
-}
-
-void UnusualBoxes::tell(std::vector<std::string>& notes) const {
-  const auto tell = [&](const Kind& kind, const char* what) {
-    if (kind.count > 0)
-      notes.push_back(
-          fmt::format("{} {} {}, the first: {}", kind.count, kind.count == 1 ? "box" : "boxes", what, kind.first));
-  };
-  tell(outside_, "outside the image");
-  tell(flat_, "without area, which nothing can match");
-}
-
 BoxAnnotations read_coco(const std::string& path) { return parse_coco(read_file(path), path); }
 
-BoxAnnotations parse_coco(const std::string& text, const std::string& path) {
+BoxAnnotations parse_coco(const std::string& text, const std::string& path, bool leave_out) {
   const json document = parse_json(text, path);
   BoxAnnotations result;
   for_entries(document, "categories", path, [&](const Entry& entry) {
@@ -118,11 +97,12 @@ BoxAnnotations parse_coco(const std::string& text, const std::string& path) {
   });
   const std::map<int64_t, size_t> categories = sort_by_id(result.categories, "categories", path);
   const std::map<int64_t, size_t> images = sort_by_id(result.images, "images", path);
-  UnusualBoxes unusual;
+  BoxFaults faults(leave_out);
   for_entries(document, "annotations", path, [&](const Entry& entry) {
     const auto category = categories.find(entry.id("category_id"));
     if (category == categories.end())
-      throw data_error(fmt::format("{}: category_id {} is none of 'categories'", entry.where, entry.id("category_id")));
+      return faults.leave_out("box", entry.where,
+                              fmt::format("category_id {} is none of 'categories'", entry.id("category_id")));
     const auto image = images.find(entry.id("image_id"));
     if (image == images.end())
       throw data_error(fmt::format("{}: image_id {} is none of 'images'", entry.where, entry.id("image_id")));
@@ -130,10 +110,10 @@ BoxAnnotations parse_coco(const std::string& text, const std::string& path) {
     const double crowd = entry.number("iscrowd", 0);
     if (crowd != 0 && crowd != 1) throw data_error(fmt::format("{}: iscrowd {} is not 0 or 1", entry.where, crowd));
     BoxAnnotations::Picture& picture = result.images[image->second];
-    unusual.add(box, picture.size, entry.where);
+    faults.look_at(box, picture.size, entry.where);
     picture.labels.push_back({box, static_cast<int>(category->second), entry.number("area", box.area()), crowd == 1});
   });
-  unusual.tell(result.notes);
+  faults.tell(result.notes);
   return result;
 }
 

@@ -41,7 +41,7 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   }
   if ((spec.labels == Labels::boxes) != has_boxes(format))
     throw usage_error(
-        fmt::format("data.labels: {}, but data.format is {}: boxes come with coco and yolo, and with them alone",
+        fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, voc and yolo, and with them alone",
                     name_in(kLabels, spec.labels), format));
   if (has_boxes(format)) return std::make_unique<BoxFolder>(spec);
   if (format == "image_folder") return std::make_unique<ImageFolder>(spec);

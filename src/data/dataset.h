@@ -73,8 +73,8 @@ class Dataset {
 
 /// One split of a data set, as the keys of a recipe's data section say where it is.
 struct DatasetSpec {
-  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, yolo, synthetic
-  std::string path;     ///< folder; for image_folder, coco and yolo also a .tar
+  std::string format;   ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
+  std::string path;     ///< folder; for image_folder, coco, voc and yolo also a .tar
   std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself; coco: any name
   std::string classes;  ///< image_folder, coco: a file with one class on each line, in label order; "": sorted folders,
                         ///< the categories by id
@@ -83,13 +83,14 @@ struct DatasetSpec {
   Orientation orientation = Orientation::as_stored;  ///< image_folder, coco
   int image_size = 32;                               ///< synthetic
   int synthetic_size = 1024, synthetic_classes = 10;
-  Labels labels = Labels::image;   ///< pixels: image_folder and synthetic; boxes: coco and yolo
+  Labels labels = Labels::image;   ///< pixels: image_folder and synthetic; boxes: coco, voc and yolo
   int ignore_index = kUnlabelled;  ///< image_folder's masks: the number of pixels that have no class
+  bool leave_out_faults = false;   ///< boxes: images without a file and boxes without a class are left out
   uint64_t seed = 0;               ///< synthetic
 };
 
 /// Whether data of a format has boxes.
-inline bool has_boxes(std::string_view format) { return format == "coco" || format == "yolo"; }
+inline bool has_boxes(std::string_view format) { return format == "coco" || format == "voc" || format == "yolo"; }
 
 /// Opens and checks a data set. Throws Error(data) naming the file, what is wrong and the cure; Error(usage) for an
 /// unknown format or split.

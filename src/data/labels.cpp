@@ -12,18 +12,28 @@ namespace {
 
 class ImageLabels : public LabelWriter {
  public:
-  explicit ImageLabels(const Dataset& dataset) : dataset_(dataset) {}
-  std::vector<int64_t> shape() const override { return {}; }
+  ImageLabels(const Dataset& dataset, bool mixed) : dataset_(dataset), mixed_(mixed) {}
+  std::vector<int64_t> shape() const override {
+    return mixed_ ? std::vector<int64_t>{kMixedValues} : std::vector<int64_t>{};
+  }
   void write_training(size_t index, const PictureSize& image, Random, int64_t* out) const override {
     write(index, image, out);
   }
-  void write(size_t index, const PictureSize&, int64_t* out) const override { *out = dataset_.label(index); }
+  void write(size_t index, const PictureSize&, int64_t* out) const override {
+    mixed_ ? write_mixed(index, index, 0, out) : static_cast<void>(*out = dataset_.label(index));
+  }
+  void write_mixed(size_t index, size_t other, double weight, int64_t* out) const override {
+    out[0] = dataset_.label(index);
+    out[1] = dataset_.label(other);
+    out[2] = std::llround(weight * kMixedUnits);
+  }
   void write_joined(const std::vector<Tile>& tiles, int64_t*) const override {
     throw usage_error(dataset_.describe(tiles[0].index) + ": several images have no class");
   }
 
  private:
   const Dataset& dataset_;
+  const bool mixed_;
 };
 
 class PixelLabels : public LabelWriter {
@@ -132,6 +142,10 @@ size_t LabelWriter::count() const {
   return product;
 }
 
+void LabelWriter::write_mixed(size_t, size_t, double, int64_t*) const {
+  throw usage_error("loader: labels of pixels and boxes are not mixed by weights");
+}
+
 std::unique_ptr<LabelWriter> label_writer(const Dataset& dataset, const Transform& transform) {
   switch (dataset.labels()) {
     case Labels::image:
@@ -141,7 +155,7 @@ std::unique_ptr<LabelWriter> label_writer(const Dataset& dataset, const Transfor
     case Labels::boxes:
       return std::make_unique<BoxLabels>(dataset, transform);
   }
-  return std::make_unique<ImageLabels>(dataset);
+  return std::make_unique<ImageLabels>(dataset, transform.mixup_alpha > 0);
 }
 
 }  // namespace octet

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numbers>
 #include <thread>
 
 #include "src/base/error.h"
@@ -20,6 +22,29 @@ using Clock = std::chrono::steady_clock;
 
 /// Images that a worker takes at a time: few enough that all workers help with the first batch of large images.
 constexpr size_t kPart = 16;
+
+/// Returns a number from the normal distribution (Box and Muller, 1958).
+double draw_normal(Random& random) {
+  const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+  return radius * std::cos(2 * std::numbers::pi * random.uniform());
+}
+
+/// Returns the logarithm of a number from Gamma(shape, 1): Marsaglia and Tsang, A simple method for generating gamma
+/// variables, 2000. Of small shapes the numbers themselves are too small for a double.
+double draw_log_gamma(double shape, Random& random) {
+  if (shape < 1) return draw_log_gamma(shape + 1, random) + std::log(1 - random.uniform()) / shape;
+  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = draw_normal(random), v = std::pow(std::max(1 + c * x, 0.0), 3);
+    if (v > 0 && std::log(1 - random.uniform()) < x * x / 2 + d * (1 - v + std::log(v))) return std::log(d * v);
+  }
+}
+
+/// Returns a number from Beta(alpha, alpha).
+double draw_beta(double alpha, Random& random) {
+  const double a = draw_log_gamma(alpha, random), b = draw_log_gamma(alpha, random);
+  return 1 / (1 + std::exp(b - a));
+}
 
 /// What makes batches of one size.
 struct Maker {
@@ -134,6 +159,10 @@ struct Loader::State {
             fill_joined(maker, index, image, random, out, labels_out);
             continue;
           }
+          if (transform.mixup_alpha > 0) {
+            fill_mixed(maker, index, image, random, out, labels_out);
+            continue;
+          }
           Random drawn = random;
           training_pixels(image, transform, drawn, out);
           labels.write_training(index, {image.height, image.width}, random, labels_out);
@@ -146,6 +175,20 @@ struct Loader::State {
         throw Error(error.code(), what.rfind(name, 0) == 0 ? what : name + ": " + what);
       }
     }
+  }
+
+  /// Makes the mean of a training image and another of the epoch, weighted (Zhang et al., mixup, arXiv 1710.09412).
+  void fill_mixed(const Maker& maker, size_t index, const Image& image, Random& random, uint8_t* out,
+                  int64_t* labels_out) const {
+    const Transform& transform = maker.transform;
+    training_pixels(image, transform, random, out);
+    const size_t other = another(random);
+    const double weight = draw_beta(transform.mixup_alpha, random);
+    std::vector<uint8_t> mixed(maker.picture_bytes());
+    training_pixels(dataset.read(other), transform, random, mixed.data());
+    for (size_t i = 0; i < mixed.size(); ++i)
+      out[i] = static_cast<uint8_t>(out[i] + weight * (mixed[i] - out[i]) + 0.5);
+    maker.labels->write_mixed(index, other, weight, labels_out);
   }
 
   /// Makes a training image that may be a mosaic, and may be mixed with another such of the epoch.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "src/data/colours.h"
+
 namespace octet {
 namespace {
 
@@ -16,35 +18,6 @@ constexpr double kLeastShare = 0.1;  // of a box's area that is left
 int draw_change(int most, Random& random) {
   const int change = static_cast<int>(random.below(2 * most + 1)) - most;
   return random.below(2) == 1 ? change : 0;
-}
-
-/// An RGB pixel as hue (in sixths of the circle), saturation and value (0..255): Smith, Color gamut transform pairs,
-/// 1978.
-struct Hsv {
-  float hue = 0, saturation = 0, value = 0;
-};
-
-Hsv hsv_of(const uint8_t* rgb) {
-  const float r = rgb[0], g = rgb[1], b = rgb[2];
-  const float value = std::max({r, g, b}), range = value - std::min({r, g, b});
-  if (range == 0) return {0, 0, value};
-  float hue = 4 + (r - g) / range;
-  if (value == r)
-    hue = (g - b) / range;
-  else if (value == g)
-    hue = 2 + (b - r) / range;
-  return {hue, 255 * range / value, value};
-}
-
-/// hue: -6 .. 12.
-void write_rgb(const Hsv& pixel, uint8_t* rgb) {
-  const float range = pixel.value * pixel.saturation / 255, hue = pixel.hue + (pixel.hue < 0 ? 6 : 0);
-  const int sixth = static_cast<int>(hue);
-  const float along = hue - static_cast<float>(sixth);
-  const float values[] = {pixel.value, pixel.value - range * (1 - along), pixel.value - range * along,
-                          pixel.value - range};  // highest, rising, falling, lowest
-  constexpr int kOfSixth[6][3] = {{0, 1, 3}, {2, 0, 3}, {3, 0, 1}, {3, 2, 0}, {1, 3, 0}, {0, 3, 2}};
-  for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(values[kOfSixth[sixth % 6][c]] + 0.5f);
 }
 
 template <class Pixel>
@@ -166,8 +139,17 @@ Rectangle fitted(const PictureSize& image, const Transform& t) {
   return {(t.height - height) / 2, (t.width - width) / 2, height, width};
 }
 
+/// Returns where the whole image lies if a random part of it fills the input.
+Rectangle around_part(const PictureSize& image, const Transform& t, Random& random) {
+  const Rectangle part = random_part(image, t.crop_area_min, random);
+  const double down = static_cast<double>(t.height) / part.height, across = static_cast<double>(t.width) / part.width;
+  const auto scaled = [](int pixels, double times) { return static_cast<int>(std::lround(pixels * times)); };
+  return {-scaled(part.top, down), -scaled(part.left, across), scaled(image.height, down), scaled(image.width, across)};
+}
+
 Placed draw_placed(const PictureSize& image, const Transform& t, Random& random) {
-  Placed placed{.part = fitted(image, t), .visible = whole_input(t)};
+  Placed placed{.part = t.random_resized_crop ? around_part(image, t, random) : fitted(image, t),
+                .visible = whole_input(t)};
   Rectangle& part = placed.part;
   const double times = draw_scale(t, random);
   const auto scaled = [&](int side) { return std::max(1, static_cast<int>(std::lround(side * times))); };

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/data/place.h"
+#include "src/data/rand_augment.h"
 #include "src/data/transform.h"
 #include "src/net/int8_graph.h"
 
@@ -76,6 +77,30 @@ void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
   }
 }
 
+void erase(const Transform& t, const Rectangle& erased, uint8_t* out) {
+  for (int y = erased.top; y < erased.top + erased.height; ++y)
+    for (int x = erased.left; x < erased.left + erased.width; ++x)
+      std::copy(t.fill.begin(), t.fill.end(), out + y * row_bytes(t) + static_cast<size_t>(x) * t.channels);
+}
+
+/// Returns a rectangle of 2 to 33 % of the input whose height is 0.3 to 3.3 times its width, or in some images none:
+/// torchvision.transforms.RandomErasing.
+Rectangle draw_erased(const Transform& t, Random& random) {
+  constexpr double kLeastArea = 0.02, kMostArea = 0.33, kLowest = 0.3, kHighest = 3.3;
+  constexpr int kTries = 10;
+  if (random.uniform() >= t.random_erasing) return {};
+  for (int i = 0; i < kTries; ++i) {
+    const double wanted = static_cast<double>(t.height) * t.width * random.uniform(kLeastArea, kMostArea);
+    const double aspect = std::exp(random.uniform(std::log(kLowest), std::log(kHighest)));
+    const int height = static_cast<int>(std::lround(std::sqrt(wanted * aspect)));
+    const int width = static_cast<int>(std::lround(std::sqrt(wanted / aspect)));
+    if (height < 1 || width < 1 || height >= t.height || width >= t.width) continue;
+    const int top = static_cast<int>(random.below(t.height - height + 1));
+    return {top, static_cast<int>(random.below(t.width - width + 1)), height, width};
+  }
+  return {};
+}
+
 /// Returns how many of `slack` pixels lie before the centre crop. torchvision.transforms.functional.center_crop has
 /// int(round(slack / 2.0)), and Python rounds a half to the even neighbour.
 int margin(int slack, const Transform& t) {
@@ -98,7 +123,13 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
     copy_crop(image, drawn.part.top, drawn.part.left, t, out);
   }
   if (drawn.flip) mirror(out, t.height, t.width, t.channels);
+  if (!t.classes) {
+    const Pixels pixels{out, t.height, t.width, t.channels};
+    if (t.jitter.any()) jitter_colours(pixels, t.jitter, random);
+    rand_augment(pixels, t.rand_augment, t.rand_augment_magnitude, random);
+  }
   if (t.cutout > 0) cut_out(t, drawn, out);
+  erase(t, drawn.erased, out);
 }
 
 bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
@@ -127,8 +158,9 @@ void check_transform(const Transform& t) {
   if (t.order == ChannelOrder::bgr && t.channels != 3)
     throw usage_error(fmt::format("channel order bgr for images of {} channel", t.channels));
   if (t.pad < 0 || t.cutout < 0 || t.resize < 0) throw usage_error("pad, cutout and resize cannot be negative");
-  if (t.cutout > 0 && t.fill.size() != static_cast<size_t>(t.channels)) {
-    throw usage_error(fmt::format("cutout: fill has {} values for {} channels", t.fill.size(), t.channels));
+  if ((t.cutout > 0 || t.random_erasing > 0) && t.fill.size() != static_cast<size_t>(t.channels)) {
+    throw usage_error(
+        fmt::format("cutout, random_erasing: fill has {} values for {} channels", t.fill.size(), t.channels));
   }
 }
 
@@ -194,6 +226,7 @@ Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, R
     drawn.cut_y = static_cast<int>(random.below(t.height)) - t.cutout / 2;
     drawn.cut_x = static_cast<int>(random.below(t.width)) - t.cutout / 2;
   }
+  if (t.random_erasing > 0) drawn.erased = draw_erased(t, random);
   return drawn;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/random.h"
+#include "src/data/colours.h"
 #include "src/data/dataset.h"
 #include "src/net/preprocessing.h"
 
@@ -60,6 +61,10 @@ struct Transform {
   bool flip = false;                 ///< mirrors horizontally with probability 1/2
   int cutout = 0;             ///< side of a square filled with the mean colour (DeVries & Taylor 2017); 0: no cutout
   std::vector<uint8_t> fill;  ///< the mean colour, one value for each channel
+  ColourJitter jitter;
+  int rand_augment = 0, rand_augment_magnitude = 9;  ///< see src/data/rand_augment.h
+  double random_erasing = 0;  ///< the share of images that lose a rectangle (Zhong et al., arXiv 1708.04896)
+  double mixup_alpha = 0;     ///< images are mixed with another by weights of Beta(alpha, alpha); 0: not mixed
   uint8_t outside = 0;        ///< value of the padding's pixels
   double scale = 0;           ///< placed images: 1 - scale .. 1 + scale times as large as they fit
   double translate = 0;       ///< placed images: moved by up to this share of the input's height and width
@@ -108,6 +113,7 @@ struct Augmentation {
                              ///< outside the image where it reaches into the padding
   bool flip = false;         ///< after the crop
   int cut_y = 0, cut_x = 0;  ///< upper left corner of the cutout, which may reach over the borders
+  Rectangle erased;          ///< of random_erasing; empty: nothing
 };
 
 /// Draws the augmentation of an image of that size (after the resize, if there is one without random_resized_crop).
@@ -116,8 +122,8 @@ struct Augmentation {
 Augmentation draw_augmentation(const PictureSize& image, const Transform& transform, Random& random);
 
 /// Applies the training transform to one image and writes it to out, [height, width, channels]: random resized crop, or
-/// resize, pad and random crop; then flip; then cutout. Or, with another fit than crop, the image placed. Throws as
-/// evaluation_pixels() does.
+/// resize, pad and random crop; then flip; then colours; then cutout and erasing. Or, with another fit than crop, the
+/// image placed. Throws as evaluation_pixels() does.
 void training_pixels(const Image& image, const Transform& transform, Random& random, uint8_t* out);
 
 /// Returns a random part of the image with a share of its area in area_min .. 1 and an aspect ratio in 3/4 .. 4/3

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include "src/base/error.h"
@@ -39,7 +40,9 @@ Box shares_of(const std::vector<double>& numbers, const std::string& where) {
   return {left, top, right - left, bottom - top};
 }
 
-BoxLabel label_of(const std::string& line, const PictureSize& image, size_t classes, const std::string& where) {
+/// Returns the label of a line; nullopt for a class that is left out.
+std::optional<BoxLabel> label_of(const std::string& line, const PictureSize& image, size_t classes,
+                                 const std::string& where, BoxFaults& faults) {
   std::istringstream words(line);
   std::vector<double> numbers;
   for (std::string word; words >> word;) {
@@ -50,24 +53,28 @@ BoxLabel label_of(const std::string& line, const PictureSize& image, size_t clas
     numbers.push_back(number);
   }
   const double class_index = numbers.front();
-  if (!(class_index >= 0 && class_index < static_cast<double>(classes)) || class_index != std::floor(class_index))
-    throw data_error(fmt::format("{}: class {}, but there are {}, from 0", where, class_index, classes));
+  if (!(class_index >= 0 && class_index < static_cast<double>(classes)) || class_index != std::floor(class_index)) {
+    faults.leave_out("box", where, fmt::format("class {}, but there are {}, from 0", class_index, classes));
+    return std::nullopt;
+  }
   numbers.erase(numbers.begin());
   const Box shares = shares_of(numbers, where);
   const Box box{shares.x * image.width, shares.y * image.height, shares.width * image.width,
                 shares.height * image.height};
-  return {box, static_cast<int>(class_index), box.area(), false};
+  faults.look_at(box, image, where);
+  return BoxLabel{box, static_cast<int>(class_index), box.area(), false};
 }
 
 }  // namespace
 
 BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std::string& images_folder,
-                         const std::string& labels_folder, const std::vector<std::string>& class_names) {
+                         const std::string& labels_folder, const std::vector<std::string>& class_names,
+                         bool leave_out) {
   const std::string from = tree.describe(images_folder), labels = tree.describe(labels_folder);
   BoxAnnotations result;
   for (size_t c = 0; c < class_names.size(); ++c)
     result.categories.push_back({static_cast<int64_t>(c), class_names[c]});
-  UnusualBoxes unusual;
+  BoxFaults faults(leave_out);
   long without = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     BoxAnnotations::Picture picture{
@@ -82,8 +89,8 @@ BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std:
         ++number;
         if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
         const std::string where = fmt::format("{}:{}", stored.name, number);
-        picture.labels.push_back(label_of(line, picture.size, class_names.size(), where));
-        unusual.add(picture.labels.back().box, picture.size, where);
+        if (const auto label = label_of(line, picture.size, class_names.size(), where, faults))
+          picture.labels.push_back(*label);
       }
     } else {
       ++without;
@@ -93,7 +100,7 @@ BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std:
   if (without == static_cast<long>(images.size()))
     throw data_error(fmt::format("{}: none of the {} images in {} has a .txt there", labels, without, from));
   if (without > 0) result.notes.push_back(fmt::format("{} images have no .txt in {}: no boxes", without, labels));
-  unusual.tell(result.notes);
+  faults.tell(result.notes);
   return result;
 }
 

@@ -40,6 +40,7 @@ const Format& find_format(std::string_view name) {
       {"cifar100", "", 3, 32, true, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
       {"image_folder", "", 3, 224, false, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}},
       {"coco", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
+      {"voc", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"yolo", "", 3, 416, false, {0, 0, 0}, {1, 1, 1}},
       {"synthetic", "", 3, 32, false, {0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
   };
@@ -61,9 +62,9 @@ struct DataChecks : Checks {
             fmt::format("is {}, but images of {} have {}", d.channels, d.format, format.channels));
     require(!d.path.empty() || synthetic, "data.path", "needed for data.format " + d.format);
     require(!synthetic || d.test_path.empty(), "data.test_path", "synthetic images lie nowhere; leave it out");
-    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco and yolo");
+    require(folder || d.classes.empty(), "data.classes", "only for data.format image_folder, coco, voc and yolo");
     require(d.class_names.empty() || (folder && d.classes.empty()), "data.class_names",
-            "only for data.format image_folder, coco and yolo, without data.classes");
+            "only for data.format image_folder, coco, voc and yolo, without data.classes");
     const std::string fault = names_fault(d.class_names);
     require(fault.empty(), "data.class_names", fault + "; give each class a name of its own");
     check_splits(folder);
@@ -107,8 +108,13 @@ struct DataChecks : Checks {
     };
     only_crops("data.resize", d.resize > 0);
     only_crops("data.pad", d.pad > 0);
-    only_crops("data.random_resized_crop", d.random_resized_crop);
+    only_crops("data.random_resized_crop", d.random_resized_crop && d.labels == Labels::image);
     only_crops("data.cutout", d.cutout > 0);
+    only_crops("data.color_jitter", !d.color_jitter.empty());
+    only_crops("data.rand_augment", d.rand_augment > 0);
+    only_crops("data.random_erasing", d.random_erasing > 0);
+    only_crops("data.mixup_alpha", d.mixup_alpha > 0);
+    check_colours();
     const auto only_placed = [&](const char* key, bool set) {
       require(!crops || !set, key, "is for data.fit: letterbox and the like, which is crop; leave it out");
     };
@@ -129,11 +135,25 @@ struct DataChecks : Checks {
                         name_in(kLabels, d.labels)));
   }
 
+  void check_colours() const {
+    const DataRecipe& d = recipe.data;
+    require(d.color_jitter.empty() || d.color_jitter.size() == 4, "data.color_jitter",
+            fmt::format("{} values; brightness, contrast, saturation and hue are four", d.color_jitter.size()));
+    require(d.color_jitter.empty() || d.color_jitter[3] <= 0.5, "data.color_jitter",
+            "a hue of more than 0.5, half of the circle");
+    const auto of_images = [&](const char* key, bool set, const char* why) {
+      require(!set || d.labels == Labels::image, key,
+              fmt::format("{}, but data.labels is {}; leave it out", why, name_in(kLabels, d.labels)));
+    };
+    of_images("data.rand_augment", d.rand_augment > 0, "moves images without their labels");
+    of_images("data.mixup_alpha", d.mixup_alpha > 0, "mixes the classes of two images");
+  }
+
   /// Checks that the data set has the labels that are asked for.
   void check_labels(bool synthetic) const {
     const DataRecipe& d = recipe.data;
     require((d.labels == Labels::boxes) == has_boxes(d.format), "data.labels",
-            fmt::format("{}, but data.format is {}: boxes come with coco and yolo, and with them alone",
+            fmt::format("{}, but data.format is {}: boxes come with coco, voc and yolo, and with them alone",
                         name_in(kLabels, d.labels), d.format));
     if (d.labels != Labels::pixels) return;
     require(synthetic || d.format == "image_folder", "data.labels",

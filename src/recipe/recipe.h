@@ -33,10 +33,11 @@ inline constexpr std::array<Named<OptimizerKind>, 2> kOptimizers = {
     {{OptimizerKind::sgd, "sgd"}, {OptimizerKind::adamw, "adamw"}}};
 
 /// How the learning rate changes over the steps.
-enum class ScheduleKind { step, cosine, one_cycle, constant };
-inline constexpr std::array<Named<ScheduleKind>, 4> kSchedules = {{{ScheduleKind::step, "step"},
+enum class ScheduleKind { step, cosine, one_cycle, yolox, constant };
+inline constexpr std::array<Named<ScheduleKind>, 5> kSchedules = {{{ScheduleKind::step, "step"},
                                                                    {ScheduleKind::cosine, "cosine"},
                                                                    {ScheduleKind::one_cycle, "one_cycle"},
+                                                                   {ScheduleKind::yolox, "yolox"},
                                                                    {ScheduleKind::constant, "constant"}}};
 
 /// The type in which several processes sum their gradients.
@@ -57,8 +58,9 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
 struct DataRecipe {
-  std::string format = "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, synthetic
-  std::string path;  ///< folder, of image_folder, coco and yolo or a .tar; empty: Debian's folder of fashion_mnist
+  std::string format =
+      "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
+  std::string path;  ///< folder, of image_folder, coco, voc and yolo or a .tar; empty: Debian's folder of fashion_mnist
   std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
   std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
   std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
@@ -66,6 +68,7 @@ struct DataRecipe {
   std::string classes;                   ///< image_folder, coco: file with one class on each line; empty: class_names
   std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
+  bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
   double validation_fraction =
       0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
   int channels = 0;     ///< read_recipe() replaces 0 by the format's
@@ -87,6 +90,10 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
+  std::vector<double> color_jitter;                           ///< brightness, contrast, saturation, hue; empty: none
+  int rand_augment = 0, rand_augment_magnitude = 9;           ///< operations an image; how strong they are
+  double random_erasing = 0;                                  ///< the share of images that lose a rectangle
+  double mixup_alpha = 0;                                     ///< with labels image: of the weights of two images
   double scale = 0, translate = 0, degrees = 0, shear = 0;    ///< with another fit than crop
   bool hsv = false;                                           ///< likewise
   double mosaic = 0, mixup = 0;                               ///< likewise, the shares of images of several
@@ -134,10 +141,12 @@ struct OptimizerRecipe {
   double warmup_epochs = 0.0;
   double label_smoothing = 0.0;
   double ema = 0.0;            ///< decay of the weights' moving average; 0: off
+  double ema_ramp = 0.0;       ///< steps over which that decay rises; 0: within the first few
   double clip_gradient = 0.0;  ///< largest global norm; 0: off
   Precision precision = Precision::fp32;
   bool channels_last = true;
   bool sync_batch_norm = false;  ///< several processes: statistics are those of the whole batch
+  bool box_l1 = false;           ///< with labels boxes: the last data.mosaic_off epochs have YOLOX's L1 loss, too
   bool operator==(const OptimizerRecipe&) const = default;
 };
 

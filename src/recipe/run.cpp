@@ -45,6 +45,7 @@ DatasetSpec spec_of(const Recipe& recipe, const std::string& key, const std::str
                       .synthetic_classes = from.synthetic_classes,
                       .labels = from.labels,
                       .ignore_index = from.ignore_index,
+                      .leave_out_faults = from.leave_out_faults,
                       .seed = recipe.seed};
   if (from.format == "yolo") take_data_yaml(spec);
   return spec;
@@ -115,6 +116,11 @@ Transform train_transform(const DataRecipe& recipe) {
   transform.pad = recipe.pad;
   transform.flip = recipe.flip;
   transform.cutout = recipe.cutout;
+  if (const auto& by = recipe.color_jitter; !by.empty()) transform.jitter = {by[0], by[1], by[2], by[3]};
+  transform.rand_augment = recipe.rand_augment;
+  transform.rand_augment_magnitude = recipe.rand_augment_magnitude;
+  transform.random_erasing = recipe.random_erasing;
+  transform.mixup_alpha = recipe.mixup_alpha;
   transform.scale = recipe.scale;
   transform.translate = recipe.translate;
   transform.degrees = recipe.degrees;

@@ -64,14 +64,19 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning, const 
   s.add("schedule", &O::schedule, kSchedules, "course of the learning rate");
   s.add("milestones", &O::milestones, range(1, 100000), "step: epochs after which the rate is multiplied by gamma");
   s.add("gamma", &O::gamma, above_to(0, 1), "step: the factor");
-  s.add("warmup_epochs", &O::warmup_epochs, range(0, 100000), "linear rise of the rate from 0 at the start");
+  s.add("warmup_epochs", &O::warmup_epochs, range(0, 100000),
+        "rise of the rate from 0 at the start: linear, yolox: squared");
   s.add("label_smoothing", &O::label_smoothing, from_below(0, 1), "share of the target spread over all classes");
   s.add("ema", &O::ema, from_below(0, 1), "decay of the moving average of the weights that is kept; 0: off");
+  s.add("ema_ramp", &O::ema_ramp, range(0, 1e9),
+        "steps over which that decay rises, ema (1 - exp(-step / ema_ramp)), as YOLOX has it with 2000; 0: at most "
+        "(1 + step) / (10 + step)");
   s.add("clip_gradient", &O::clip_gradient, at_least(0), "largest global norm of the gradient; 0: off");
   s.add("precision", &O::precision, kPrecisions, "autocast type of convolutions and linears");
   s.add("channels_last", &O::channels_last, {}, "memory layout NHWC");
   s.add("sync_batch_norm", &O::sync_batch_norm, {},
         "several processes: BatchNorm sees the whole batch, not each its share");
+  s.add("box_l1", &O::box_l1, {}, "labels boxes: the last data.mosaic_off epochs have YOLOX's L1 loss, too");
 }
 
 void add_training(std::vector<Field>& fields) {

@@ -28,6 +28,7 @@ void add_optimizer(std::vector<Dependent>& all, const OptimizerRecipe& o, const 
     all.push_back({section + "." + key, step, {section + ".schedule"}, schedule, "step"});
   for (const char* key : {"momentum", "nesterov"})
     all.push_back({section + "." + key, sgd, {section + ".optimizer"}, optimizer, "sgd"});
+  all.push_back({section + ".ema_ramp", o.ema > 0, {section + ".ema"}, "0", "more than 0"});
   for (const char* key : {"beta1", "beta2"})
     all.push_back({section + "." + key, !sgd, {section + ".optimizer"}, optimizer, "adamw"});
 }
@@ -69,6 +70,7 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  {"data.labels"},
                  std::string(name_in(kLabels, data.labels)),
                  "pixels, of image_folder"});
+  all.push_back({"data.leave_out_faults", has_boxes(data.format), {"data.format"}, data.format, "coco, voc or yolo"});
   all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
   const int longest = std::max(recipe.train.epochs, recipe.qat.epochs);
   for (const char* key : {"data.mosaic", "data.mixup"})
@@ -77,13 +79,18 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                    {"data.mosaic_off", "train.epochs", "qat.epochs"},
                    fmt::format("{} and at most {} epochs a phase", data.mosaic_off, longest),
                    "data.mosaic_off below them"});
+  const auto has_end = [](const OptimizerRecipe& o) { return o.box_l1 || o.schedule == ScheduleKind::yolox; };
   all.push_back({"data.mosaic_off",
-                 data.mosaic > 0 || data.mixup > 0,
+                 data.mosaic > 0 || data.mixup > 0 || has_end(recipe.train) || has_end(recipe.qat),
                  {"data.mosaic", "data.mixup"},
                  "0",
-                 "more than 0, or data.mixup"});
+                 "more than 0, data.mixup, train.schedule: yolox or train.box_l1"});
+  all.push_back({"data.rand_augment_magnitude", data.rand_augment > 0, {"data.rand_augment"}, "0", "more than 0"});
   add_optimizer(all, recipe.train, "train");
   add_optimizer(all, recipe.qat, "qat");
+  for (const char* key : {"train.box_l1", "qat.box_l1"})
+    all.push_back(
+        {key, data.labels == Labels::boxes, {"data.labels"}, std::string(name_in(kLabels, data.labels)), "boxes"});
   add_calibrate(all, recipe.calibrate);
   add_observers(all, recipe.quant);
   if (data.labels == Labels::boxes)

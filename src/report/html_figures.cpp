@@ -284,7 +284,15 @@ std::string classes_section(const Report& report) {
                                           line(int8, colour::kBlue, false, b.precision50)}}),
                      html_escape(name));
   }
-  return "<section id=\"classes\"><h2>Classes</h2>\n" + html_table(table) +
+  TextTable sizes({{"network", Align::left}, {"AP"}, {"AP50"}, {"AP75"}, {"small"}, {"medium"}, {"large"}});
+  const auto share = [](double value) { return std::isnan(value) ? std::string("-") : percent(value); };
+  for (const auto& [network, ap] : {std::pair(&before.name, &floats), std::pair(&int8, &codes)})
+    sizes.add_row({*network, share(ap->ap), share(ap->ap50), share(ap->ap75), share(ap->ap_of_size[0]),
+                   share(ap->ap_of_size[1]), share(ap->ap_of_size[2])});
+  return "<section id=\"classes\"><h2>Classes</h2>\n" + html_table(table) + html_table(sizes) +
+         "<p class=\"note\">Small, medium, large: AP of objects of up to 32 x 32 pixels of the image, up to 96 x 96, "
+         "and "
+         "more.</p>\n" +
          "<p class=\"note\">Precision by recall with boxes that overlap by half, the best at that recall or a higher "
          "one.</p>\n<div class=\"figures\">\n" +
          charts + "</div></section>\n";

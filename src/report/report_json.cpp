@@ -72,6 +72,13 @@ Json row_json(const Row& row) {
   const bool boxes = e.task.labels == Labels::boxes;
   json["ap"] = known(boxes, e.ap);
   json["ap50"] = known(boxes, e.ap50);
+  AveragePrecision ap;
+  if (!e.boxes.empty()) ap = average_precision(e.boxes, static_cast<int>(e.task.classes()));
+  const auto measured = [&](double share) { return known(!e.boxes.empty() && !std::isnan(share), share); };
+  json["ap75"] = measured(ap.ap75);
+  json["ap_small"] = measured(ap.ap_of_size[0]);
+  json["ap_medium"] = measured(ap.ap_of_size[1]);
+  json["ap_large"] = measured(ap.ap_of_size[2]);
   json["loss"] = e.loss;
   json["bytes"] = known(row.bytes > 0, row.bytes);
   json["images_per_second"] = known(e.images_per_second > 0, e.images_per_second);

@@ -161,6 +161,40 @@ TEST(Cutout, FillsOneSquareCutOffAtTheBorders) {
   for (int p = 0; p < 256; ++p) EXPECT_TRUE(reached[p]) << "row " << p / 16 << ", column " << p % 16;
 }
 
+TEST(RandomErasing, FillsRectanglesOfEverySizeThatIsAllowed) {
+  constexpr int kHigh = 30, kWide = 40, kDraws = 3000;
+  Transform t = crop_to(kHigh, kWide, 1);
+  t.random_erasing = 0.25;
+  t.fill = {77};
+  const Image image{kHigh, kWide, 1, std::vector<uint8_t>(kHigh * kWide, 200)};
+  int erased = 0;
+  double least = 1, most = 0, flattest = 1, steepest = 1;
+  for (int i = 0; i < kDraws; ++i) {
+    const std::vector<uint8_t> out = train(image, t, i);
+    const long filled = std::count(out.begin(), out.end(), 77);
+    if (filled == 0) continue;
+    ++erased;
+    const auto first = std::find(out.begin(), out.end(), 77) - out.begin();
+    const long width = std::find_if(out.begin() + first, out.begin() + (first / kWide + 1) * kWide,
+                                    [](uint8_t v) { return v != 77; }) -
+                       out.begin() - first;
+    ASSERT_EQ(filled % width, 0);
+    const double share = static_cast<double>(filled) / (kHigh * kWide),
+                 aspect = static_cast<double>(filled / width) / width;
+    least = std::min(least, share), most = std::max(most, share);
+    flattest = std::min(flattest, aspect), steepest = std::max(steepest, aspect);
+  }
+  EXPECT_NEAR(erased, kDraws / 4, 100);
+  EXPECT_GT(least, 0.015);
+  EXPECT_LT(least, 0.03);
+  EXPECT_GT(most, 0.3);
+  EXPECT_LT(most, 0.36);
+  EXPECT_GT(flattest, 0.22);
+  EXPECT_LT(flattest, 0.4);
+  EXPECT_GT(steepest, 2.5);
+  EXPECT_LT(steepest, 4.1);
+}
+
 TEST(RandomPart, AreaAspectAndPlace) {
   const PictureSize image{100, 120};
   Random random({21});

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "src/data/loader.h"
@@ -117,7 +118,7 @@ TEST_F(BoxFolderTest, OtherSplitsHaveTheClassesOfTraining) {
   EXPECT_EQ(dataset->boxes(0)[2].class_index, 0);
   other.class_names = {"blue", "green"};
   expect_part(data_refusal([&] { open_dataset(other); }),
-              "boxes of category 'red', which is none of the 2 classes of data.class_names or, without it, the "
+              "p.png: a box of category 'red', which is none of the 2 classes of data.class_names or, without it, the "
               "training set (blue ...)");
 }
 
@@ -129,7 +130,36 @@ TEST_F(BoxFolderTest, RefusesWhatIsNotThere) {
   expect_part(data_refusal([&] { open_dataset(spec())->read(0); }), "p.png: 90x60 pixels, the annotations say 91x60");
   DatasetSpec images = spec();
   images.labels = Labels::image;
-  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco and yolo, and with them alone");
+  expect_part(error_of([&] { open_dataset(images); }), "boxes come with coco, voc and yolo, and with them alone");
+}
+
+/// What is refused by default may be left out; it is counted, with the place of the first.
+TEST_F(BoxFolderTest, LeavesOutWhatIsWrongWhereTheRecipeSaysSo) {
+  folder_.write("p.png", png_bytes(painted()));
+  folder_.write("train.json", R"({"images": [{"id": 1, "file_name": "p.png"}, {"id": 2, "file_name": "lost.png"}],
+      "categories": [{"id": 1, "name": "red"}, {"id": 5, "name": "green"}], "annotations": [)" +
+                                  annotation(1, kBoxes[0]) + ", " + annotation(9, kBoxes[1]) + ", " +
+                                  annotation(5, kBoxes[1]) + ", " + annotation(9, kBoxes[2]) + "]}");
+  DatasetSpec lenient = spec();
+  expect_part(data_refusal([&] { open_dataset(lenient); }),
+              "train.json: annotations[1]: category_id 9 is none of 'categories'; data.leave_out_faults: true leaves "
+              "such out");
+  lenient.leave_out_faults = true;
+  lenient.class_names = {"green"};
+  const auto dataset = open_dataset(lenient);
+  ASSERT_EQ(dataset->size(), 1u);
+  ASSERT_EQ(dataset->boxes(0).size(), 1u);
+  EXPECT_EQ(dataset->boxes(0)[0].box, kBoxes[1]);
+  EXPECT_EQ(dataset->boxes(0)[0].class_index, 0);
+  const std::vector<std::string> notes = dataset->notes();
+  ASSERT_EQ(notes.size(), 3u);
+  expect_part(notes[0], "2 boxes left out, the first: ");
+  expect_part(notes[0], "annotations[1]: category_id 9");
+  expect_part(notes[1], "1 of its 2 images are not in ");
+  expect_part(notes[1], "lost.png; left out");
+  expect_part(notes[2], "p.png: a box of category 'red', which is none of the 1 classes");
+  std::filesystem::remove(folder_.path("p.png"));
+  expect_part(data_refusal([&] { open_dataset(lenient); }), "2 of its 2 images are not in ");
 }
 
 /// Returns the box of the pixels in which that channel stands out: a pixel of half of the colour is half inside.

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <numeric>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "src/base/random.h"
+#include "src/data/labels.h"
 #include "tests/common/thread_limit.h"
 #include "tests/data/pictures.h"
 
@@ -87,6 +90,59 @@ TEST(Loader, BatchesDoNotDependOnThreads) {
       }
     }
   }
+}
+
+/// One colour an image, which says what of which two is in a mixed one.
+class PlainColours : public Dataset {
+ public:
+  size_t size() const override { return 51; }
+  int channels() const override { return 1; }
+  int label(size_t index) const override { return static_cast<int>(index); }
+  Image read(size_t index) const override {
+    return {4, 4, 1, std::vector<uint8_t>(16, static_cast<uint8_t>(5 * index))};
+  }
+  const std::vector<std::string>& class_names() const override { return names_; }
+  std::string describe(size_t) const override { return "plain"; }
+
+ private:
+  std::vector<std::string> names_ = std::vector<std::string>(51, "n");
+};
+
+TEST(Loader, MixesImagesAndTheirLabelsByWeightsOfBeta) {
+  const PlainColours dataset;
+  Transform t;
+  t.channels = 1;
+  t.height = t.width = 4;
+  for (const double alpha : {0.2, 1.0, 4.0}) {
+    t.mixup_alpha = alpha;
+    double sum = 0, squares = 0;
+    int seen = 0, different = 0;
+    for (int epoch = 0; epoch < 60; ++epoch) {
+      LoaderOptions options{.batch_size = 51, .train = true, .seed = 3, .epoch = epoch, .workers = epoch % 3};
+      Batch batch;
+      Loader(dataset, all(51), t, options).next(batch);
+      ASSERT_EQ(batch.labels_shape, (std::vector<int64_t>{kMixedValues}));
+      for (int i = 0; i < batch.size; ++i) {
+        const int64_t* label = &batch.labels[static_cast<size_t>(i) * kMixedValues];
+        EXPECT_EQ(label[0], static_cast<int64_t>(batch.indices[static_cast<size_t>(i)]));
+        const double weight = static_cast<double>(label[2]) / kMixedUnits;
+        const double wanted =
+            5 * ((1 - weight) * static_cast<double>(label[0]) + weight * static_cast<double>(label[1]));
+        ASSERT_NEAR(batch.images[static_cast<size_t>(i) * 16 + 7], wanted, 0.51);
+        sum += weight, squares += weight * weight;
+        different += label[0] != label[1];
+        ++seen;
+      }
+    }
+    const double mean = sum / seen, variance = squares / seen - mean * mean;
+    EXPECT_NEAR(mean, 0.5, 0.03) << alpha;
+    EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.006) << alpha;
+    EXPECT_GT(different, 0.95 * seen);
+  }
+  Batch batch;
+  t.mixup_alpha = 0;
+  Loader(dataset, all(51), t, {.batch_size = 51, .train = true}).next(batch);
+  EXPECT_TRUE(batch.labels_shape.empty());
 }
 
 TEST(Loader, TrainingShufflesByEpochAndSeed) {

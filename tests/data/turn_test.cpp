@@ -184,6 +184,43 @@ TEST(Turn, BoxesMoveAsPixelsMove) {
   EXPECT_GT(dropped, 0);
 }
 
+/// A random part of each image fills the input: its box is found where the labels say, at every scale and aspect.
+TEST(RandomResizedCrop, BoxesMoveAsPixelsMove) {
+  const testing::PaintedBoxes dataset = turned_boxes();
+  long seen = 0, dropped = 0;
+  double widest = 0, narrowest = 1000;
+  for (int epoch = 0; epoch < 30; ++epoch) {
+    Transform t;
+    t.height = 96;
+    t.width = 112;
+    t.fit = Fit::letterbox_corner;
+    t.flip = true;
+    t.random_resized_crop = true;
+    t.crop_area_min = 0.2;
+    Batch batch;
+    Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0})
+        .next(batch);
+    for (int i = 0; i < 12; ++i) {
+      const uint8_t* pixels = batch.images.data() + static_cast<size_t>(i) * t.height * t.width * 3;
+      EXPECT_EQ(
+          pixels_where(t, [&](int p) { return pixels[p + 1] == kLetterboxGrey && pixels[p] == kLetterboxGrey; }).pixels,
+          0);
+      const Found found = pixels_where(t, [&](int p) { return pixels[p] > 105; });  // half of the box's red
+      const auto labels = labels_of(batch, i);
+      if (labels.empty()) {
+        ++dropped;
+        continue;
+      }
+      ++seen;
+      widest = std::max(widest, labels[0].second.width), narrowest = std::min(narrowest, labels[0].second.width);
+      expect_near(found.box, labels[0].second, 2.5, fmt::format("epoch {} image {}", epoch, i));
+    }
+  }
+  EXPECT_GT(seen, 250);
+  EXPECT_GT(widest, 100);
+  EXPECT_LT(narrowest, 40);
+}
+
 TEST(Turn, TurnsWholeMosaics) {
   const testing::PaintedBoxes dataset = turned_boxes();
   Transform t = turning();

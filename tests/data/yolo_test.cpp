@@ -119,6 +119,14 @@ TEST_F(Yolo, NamesTheLineThatIsWrong) {
   expect_part(refused("1 40 20 10 10"), "a.txt:2: 40 is no share of the image; a box has 4 (CLASS X Y WIDTH HEIGHT)");
   expect_part(refused("1 0.5 0.5 0.1 0.1 0.4 0.4 2 0.6 0.6 2"), "a.txt:2: 2 is no share of the image");  // key points
   expect_part(refused("1 0.5 0.5 0.1 0.1 0.4 0.4 2"), "key points are not read");
+  DatasetSpec lenient = spec();
+  lenient.leave_out_faults = true;
+  folder_.write("labels/train/a.txt", "0 0.5 0.5 0.5 0.5\n3 0.5 0.5 0.1 0.1\n2 0.5 0.5 0.1 0.1\n");
+  const auto left = open_dataset(lenient);
+  ASSERT_EQ(left->boxes(0).size(), 2u);
+  EXPECT_EQ(left->boxes(0)[1].class_index, 2);
+  expect_part(left->notes().at(0), "1 box left out, the first: ");
+  expect_part(left->notes().at(0), "a.txt:2: class 3");
   folder_.write("labels/train/a.txt", "0 0.9 0.5 0.5 0.5\n\v\n \f\n1 0.5 0.5 0 0.5\n");
   const std::vector<std::string> notes = open_dataset(spec())->notes();
   ASSERT_EQ(notes.size(), 2u);

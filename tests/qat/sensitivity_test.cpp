@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tests/qat/networks.h"
@@ -92,6 +93,42 @@ TEST(Sensitivity, ASilentChannelIsNotAmongTheWorst) {
     EXPECT_EQ(channels, others);
     for (const ChannelLoss& channel : layer->worst) EXPECT_TRUE(std::isfinite(channel.sqnr_db)) << channel.channel;
   }
+}
+
+/// Of several outputs each counts alike: one that is a thousand times as large does not hide what the other loses.
+TEST(Sensitivity, OfSeveralOutputsEachCountsAlike) {
+  const c10::NoGradGuard no_grad;
+  ModelSpec spec = test::family("graph", 8);
+  spec.graph = {{"a", "conv2d", {}, {{"out_channels", 6}, {"kernel", 3}, {"pad", 1}}},
+                {"large", "conv2d", {"a"}, {{"out_channels", 4}, {"kernel", 1}}},
+                {"small", "conv2d", {"a"}, {{"out_channels", 3}, {"kernel", 1}}},
+                {"one", "conv2d", {"a"}, {{"out_channels", 1}, {"kernel", 1}}}};
+  spec.outputs = {"large", "small", "one"};
+  const Graph graph = build_model(spec);
+  const Weights weights = test::random_weights(graph, 3);
+  weights.at("large.weight").detach().mul_(1000);
+  QuantSpec quant = uniform_bits(8, 8);
+  quant.layers = {{"small", 2, 0}};
+  QuantizedModel model = test::calibrated(graph, weights, quant);
+  const at::Tensor x = pictures(spec.input, 5, 1);
+  const Sensitivity result = sensitivity(model, {x.narrow(0, 0, 2), x.narrow(0, 2, 3)}, 1, [](size_t, size_t) {});
+  const size_t nodes = model.prepared().graph.nodes.size();
+  const at::Tensor wanted = model.forward_partly(x, std::vector<bool>(nodes, false)).to(at::kDouble),
+                   got = model.forward_partly(x, std::vector<bool>(nodes, true)).to(at::kDouble);
+  double noise = 0, same = 0;
+  for (const auto& [first, channels] : {std::pair(0, 4), std::pair(4, 3), std::pair(7, 1)}) {
+    const auto own = [&](const at::Tensor& y) { return y.narrow(1, first * 64, channels * 64); };
+    noise += ((own(wanted) - own(got)).square().sum() / own(wanted).square().sum()).item<double>() / 3;
+    const auto best = [&](const at::Tensor& y) { return own(y).reshape({5, channels, 64}).argmax(1); };
+    if (channels > 1) same += best(wanted).eq(best(got)).to(at::kDouble).mean().item<double>() / 2;
+  }
+  EXPECT_NEAR(result.all.sqnr_db, -10 * std::log10(noise), 1e-4);
+  EXPECT_NEAR(result.all.agreement, same, 1e-9);
+  EXPECT_LT(result.all.sqnr_db, 25);
+  EXPECT_LT(same, 1);
+  const auto alone = std::min_element(result.layers.begin(), result.layers.end(),
+                                      [](const auto& a, const auto& b) { return a.alone.sqnr_db < b.alone.sqnr_db; });
+  EXPECT_EQ(alone->name, "small");
 }
 
 /// The losses of a layer's channels are those computed here from its two outputs.

@@ -54,6 +54,33 @@ TEST(RecipeErrors, LabelsOfPixelsAreNamedWhereTheyDoNotFit) {
   expect_parts(refusal(scenes, {"data.labels=pixel"}), {"unknown value 'pixel'; did you mean 'pixels'?"});
 }
 
+TEST(RecipeErrors, AugmentationIsNamedWhereItDoesNotFit) {
+  const Recipe recipe =
+      parse_recipe(kMinimal, "r.yaml", {"data.color_jitter=[0.4, 0.4, 0.4, 0.1]", "data.mixup_alpha=0.2"});
+  EXPECT_EQ(recipe.data.color_jitter, (std::vector<double>{0.4, 0.4, 0.4, 0.1}));
+  expect_parts(refusal(kMinimal, {"data.color_jitter=[0.4, 0.4]"}),
+               {"data.color_jitter: 2 values; brightness, contrast, saturation and hue are four"});
+  expect_parts(refusal(kMinimal, {"data.color_jitter=[0.4, 0.4, 0.4, 0.6]"}),
+               {"data.color_jitter: a hue of more than"});
+  const std::string pixels = "data: {format: synthetic, labels: pixels, synthetic_classes: 2}\nmodel: {name: unet}\n";
+  EXPECT_EQ(parse_recipe(pixels, "r.yaml", {"data.random_erasing=0.3"}).data.random_erasing, 0.3);
+  expect_parts(refusal(pixels, {"data.rand_augment=2"}),
+               {"data.rand_augment: moves images without their labels, but data.labels is pixels"});
+  expect_parts(refusal(pixels, {"data.mixup_alpha=1"}), {"data.mixup_alpha: mixes the classes of two images"});
+  const std::string boxes = "data: {format: voc, path: x}\nmodel: {name: yolox_nano}\n";
+  EXPECT_EQ(parse_recipe(boxes, "r.yaml").data.labels, Labels::boxes);
+  EXPECT_EQ(parse_recipe(boxes, "r.yaml").data.fit, Fit::letterbox_corner);
+  EXPECT_TRUE(parse_recipe(boxes, "r.yaml", {"data.random_resized_crop=true"}).data.random_resized_crop);
+  EXPECT_TRUE(parse_recipe(boxes, "r.yaml", {"data.leave_out_faults=true"}).data.leave_out_faults);
+  for (const char* key : {"color_jitter=[0.1, 0, 0, 0]", "random_erasing=0.1", "rand_augment=1", "mixup_alpha=1"})
+    expect_parts(refusal(boxes, {std::string("data.") + key}), {"is for data.fit: crop, which is letterbox_corner"});
+  expect_parts(refusal(kMinimal, {"data.leave_out_faults=true"}),
+               {"data.leave_out_faults: means nothing with data.format cifar10; set coco, voc or yolo"});
+  expect_parts(refusal(kMinimal, {"train.box_l1=true"}), {"train.box_l1: means nothing with data.labels image"});
+  expect_parts(refusal(kMinimal, {"train.ema_ramp=2000"}), {"train.ema_ramp: means nothing with train.ema 0"});
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"train.schedule=yolox", "data.mosaic_off=2"}).data.mosaic_off, 2);
+}
+
 TEST(RecipeErrors, WrongTypeAndRange) {
   expect_parts(refusal(kMinimal + "train:\n  epochs: many\n"),
                {"r.yaml:7:11: train.epochs: is 'many', not of type 'integer'; allowed: 0 .. 100000"});

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 namespace octet::testing {
 
 Evaluation right_from(const std::string& name, long first, long last) {
@@ -115,7 +117,7 @@ Report boxes_report() {
     e.ap50 = ap + 0.05;
     for (int i = 0; i < 3; ++i) {
       const Box box{10, 10, 20, 20};
-      e.boxes.push_back({{{box, 0, 400, false}}, {}});
+      e.boxes.push_back({{{box, 0, std::array{400.0, 2000.0, 20000.0}[i], false}}, {}});  // small, medium, large
       if (i < found) e.boxes.back().detections.push_back({box, 0, 0.9});
     }
     report.rows.push_back(std::move(row));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report of a network of segmentation: its score, its curves and its pictures.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -75,6 +77,18 @@ TEST(BoxesReport, ShowsApAndNoPictureCount) {
   EXPECT_NE(classes.find("&lt;cell&gt;"), std::string::npos);
   EXPECT_NE(classes.find("Precision by recall: &lt;cell&gt;"), std::string::npos);
   EXPECT_NE(classes.find("66.34 %"), std::string::npos) << "67 of 101 recalls are reached by int8";
+  const auto cell = [](const char* title, const char* share) {
+    return fmt::format("<td data-label=\"{}\">{} %</td>", title, share);
+  };
+  EXPECT_NE(
+      classes.find(cell("AP75", "66.34") + cell("small", "100.00") + cell("medium", "100.00") + cell("large", "0.00")),
+      std::string::npos)
+      << classes;
+  const auto row = nlohmann::json::parse(report_json(report))["rows"][1];
+  EXPECT_NEAR(row["ap75"].get<double>(), 67.0 / 101, 1e-9);
+  EXPECT_NEAR(row["ap_medium"].get<double>(), 1, 1e-12);
+  EXPECT_EQ(row["ap_large"], 0);
+  EXPECT_TRUE(nlohmann::json::parse(report_json(testing::pixels_report()))["rows"][1]["ap_small"].is_null());
   std::set<std::string> curves;
   for (size_t at = 0; (at = classes.find(" d=\"M", at)) != std::string::npos; ++at)
     if (const std::string path = classes.substr(at, classes.find('"', at + 5) - at); path.size() > 500)

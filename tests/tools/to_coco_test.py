@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of made-up boxes in the layouts of Pascal VOC, NEU-DET and DeepPCB become COCO's JSON."""
+"""Data sets of made-up boxes in the layouts of NEU-DET and DeepPCB become COCO's JSON."""
 import json
 import subprocess
 import sys
@@ -42,28 +42,13 @@ class ToCoco(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         return done.stderr
 
-    def test_lists_of_voc(self):
-        self.write("ImageSets/Main/train.txt", "b\n")
-        self.write("ImageSets/Main/test.txt", "a\n")
-        self.write("ImageSets/Main/cell_train.txt", "b 1\n")
-        self.write("Annotations/a.xml", voc([]))
-        self.write("Annotations/b.xml", voc([("dog", 0, (1, 2, 30, 41)), ("cell", 1, (5, 5, 5, 5))]))
-        train = self.read("voc_to_coco.py", "train")
-        self.assertEqual(train["images"], [{"id": 1, "file_name": "JPEGImages/b.jpg", "width": 200, "height": 100}])
-        self.assertEqual([c["name"] for c in train["categories"]], ["cell", "dog"])
-        self.assertEqual([(a["category_id"], a["bbox"], a["iscrowd"]) for a in train["annotations"]],
-                         [(2, [0, 1, 30, 40], 0), (1, [4, 4, 1, 1], 1)])
-        self.assertFalse((self.folder / "cell_train.json").exists())
-        self.write("Annotations/a.xml", "<annotation/>")
-        self.assertIn("Annotations/a.xml: no annotation of Pascal VOC", self.refusal("voc_to_coco.py"))
-
     def test_neu_det_is_dealt(self):
         for kind in ("crazing", "patches"):
             for number in range(10):
                 folder = "Validation_" if number == 5 else ""
                 annotations = f"{folder}Annotations" if folder else "ANNOTATIONS"
                 self.write(f"{annotations}/{kind}_{number}.xml", voc([(kind, 0, (1, 1, 100, 50))]))
-        splits = {split: self.read("voc_to_coco.py", split) for split in ("train", "val", "test")}
+        splits = {split: self.read("neu_det_to_coco.py", split) for split in ("train", "val", "test")}
         self.assertEqual([len(s["images"]) for s in splits.values()], [14, 2, 4])
         self.assertEqual(len({i["file_name"] for s in splits.values() for i in s["images"]}), 20)
         for split in splits.values():  # each kind in each
@@ -72,9 +57,15 @@ class ToCoco(unittest.TestCase):
         self.assertIn("IMAGES/crazing_0.jpg", names)
         self.assertIn("Validation_Images/crazing_5.jpg", names)
         self.assertEqual(splits["train"]["annotations"][0]["bbox"], [0, 0, 100, 50])
+        self.assertEqual({a["iscrowd"] for a in splits["train"]["annotations"]}, {0})
+        self.write("ANNOTATIONS/crazing_0.xml", voc([("crazing", 1, (5, 5, 5, 5))]))
+        first = self.read("neu_det_to_coco.py", "train")["annotations"][0]
+        self.assertEqual((first["bbox"], first["iscrowd"]), ([4, 4, 1, 1], 1))
+        self.write("ANNOTATIONS/crazing_0.xml", "<annotation/>")
+        self.assertIn("ANNOTATIONS/crazing_0.xml: no annotation of Pascal VOC", self.refusal("neu_det_to_coco.py"))
 
     def test_nothing_is_named(self):
-        self.assertIn("neither lists of images in ImageSets/Main nor .xml files in ANNOTATIONS", self.refusal("voc_to_coco.py"))
+        self.assertIn("no .xml files in ANNOTATIONS", self.refusal("neu_det_to_coco.py"))
         self.assertIn("trainval.txt: no such file; name the folder PCBData", self.refusal("deeppcb_to_coco.py"))
 
     def test_deeppcb(self):

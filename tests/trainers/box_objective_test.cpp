@@ -138,7 +138,7 @@ double bce(double logit, double target) {
 }
 
 struct PlainLosses {
-  double boxes = 0, objectness = 0, classes = 0, iou = 0;
+  double boxes = 0, objectness = 0, classes = 0, iou = 0, l1 = 0;
   double sum() const { return boxes + objectness + classes; }
 };
 
@@ -156,11 +156,16 @@ PlainLosses plain_losses(const std::vector<std::vector<PlainCell>>& cells,
       const double iou = iou_of(cells[n][a].box(), boxes[n][label]);
       all.boxes += 5 * (1 - iou * iou);
       all.iou += iou;
+      const PlainBox& wanted = boxes[n][label];
+      const PlainCell& cell = cells[n][a];
+      const double numbers[] = {wanted.x / cell.stride - cell.x, wanted.y / cell.stride - cell.y,
+                                std::log(wanted.w / cell.stride + 1e-8), std::log(wanted.h / cell.stride + 1e-8)};
+      for (int v = 0; v < 4; ++v) all.l1 += std::abs(cell.raw[v] - numbers[v]);
       for (int c = 0; c < kBoxClasses; ++c)
         all.classes += bce(cells[n][a].classes[c], c == boxes[n][label].label ? matches[n].iou[a] : 0);
     }
   count = std::max(count, 1.0);
-  return {all.boxes / count, all.objectness / count, all.classes / count, all.iou / count};
+  return {all.boxes / count, all.objectness / count, all.classes / count, all.iou / count, all.l1 / count};
 }
 
 /// A random head and random labels: an image without boxes, boxes that share cells, boxes of all sizes.
@@ -314,6 +319,10 @@ TEST(BoxObjective, LosesAsThePlainForm) {
     const Objective::Judged judged = objective.judge(sample.outputs, sample.labels, 0, {});
     EXPECT_NEAR(judged.loss.item<float>(), wanted.sum(), 2e-5 * wanted.sum()) << seed;
     EXPECT_NEAR(judged.right.item<double>(), kBoxImages * wanted.iou, 1e-4) << seed;
+    EXPECT_FALSE(got.l1.defined());
+    const Objective::Judged last = objective.judge(sample.outputs, sample.labels, 0, {.box_l1 = true});
+    EXPECT_NEAR(last.loss.item<float>(), wanted.sum() + wanted.l1, 2e-5 * (wanted.sum() + wanted.l1)) << seed;
+    EXPECT_GT(wanted.l1, 0.5);
   }
 }
 
@@ -321,7 +330,7 @@ TEST(BoxObjective, HasTheGradientOfFiniteDifferences) {
   const BoxObjective objective(decoder(), at::kCPU);
   Sample sample(7);
   const at::Tensor outputs = sample.outputs.clone().requires_grad_();
-  objective.judge(outputs, sample.labels, 0, {}).loss.backward();
+  objective.judge(outputs, sample.labels, 0, {.box_l1 = true}).loss.backward();
   const std::vector<PlainMatch> fixed = sample.matches();
   constexpr double kStep = 1e-5;
   long seen = 0;
@@ -330,7 +339,8 @@ TEST(BoxObjective, HasTheGradientOfFiniteDifferences) {
       const double at = sample.flat[n][i];
       const auto loss = [&](double value) {
         sample.flat[n][i] = value;
-        return plain_losses(sample.cells(), sample.boxes, fixed).sum();
+        const PlainLosses losses = plain_losses(sample.cells(), sample.boxes, fixed);
+        return losses.sum() + losses.l1;
       };
       const double slope = (loss(at + kStep) - loss(at - kStep)) / (2 * kStep);
       sample.flat[n][i] = at;
@@ -347,7 +357,7 @@ TEST(BoxObjective, HasFiniteGradientsWithoutPositives) {
   Sample sample(3);
   sample.labels.select(2, 0).fill_(kNoLabel);
   const at::Tensor outputs = (sample.outputs * 60).requires_grad_();  // sizes that overflow, probabilities of 0 and 1
-  const Objective::Judged judged = objective.judge(outputs, sample.labels, 0, {});
+  const Objective::Judged judged = objective.judge(outputs, sample.labels, 0, {.box_l1 = true});
   judged.loss.backward();
   EXPECT_TRUE(judged.loss.isfinite().item<bool>());
   EXPECT_TRUE(outputs.grad().isfinite().all().item<bool>());

@@ -256,6 +256,62 @@ TEST(Detector, MosaicsEndBeforeTheLastEpochs) {
   EXPECT_NE(weights("one", {"data.mosaic=1", "data.mosaic_off=1"}), plain);
 }
 
+/// With all that changes images and YOLOX's course of training: a run that stopped in the float phase, and again in
+/// QAT, ends with the bytes of one that did not. The L1 loss is there in the last epoch alone.
+TEST(Detector, ResumesToTheSameBytes) {
+  const Folder folder("detector_resume");
+  draw_shapes(folder.path(), "train", 36, 1);
+  draw_shapes(folder.path(), "val", 4, 2);
+  draw_shapes(folder.path(), "test", 4, 3);
+  const std::vector<std::string> keys = {"data.mosaic=0.5", "data.mixup=0.5",       "data.mosaic_off=1",
+                                         "data.degrees=10", "data.multi_scale=0.5", "qat.distill_weight=0.5"};
+  const std::string text = detector_recipe(folder.path(), detector_network(2), R"(train:
+  epochs: 3
+  batch_size: 12
+  learning_rate: 0.01
+  schedule: yolox
+  warmup_epochs: 1
+  ema: 0.9
+  ema_ramp: 10
+  box_l1: true
+qat:
+  epochs: 2
+  batch_size: 12
+  ema: 0.9
+  box_l1: true
+)");
+  const Recipe recipe = parse_recipe(text, "drawn.yaml", keys);
+  const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
+  const Report report = train(recipe, whole, {.command = "octet train", .machine = "test"}).value();
+
+  start_run_directory(stopped, recipe, {});
+  const auto run = open_run(recipe, stopped);
+  {
+    Weights weights = starting_weights(run);
+    int steps = 0;  // of three an epoch
+    message_of(ExitCode::interrupted, [&] { train_float(run, weights, false, [&] { return ++steps == 4; }); });
+  }
+  Weights weights = starting_weights(run);
+  train_float(run, weights, true);
+  QuantizedModel model = make_quantized(run, weights);
+  calibrate(model, run);
+  int steps = 0;
+  message_of(ExitCode::interrupted, [&] { train_qat(run, model, false, [&] { return ++steps == 2; }); });
+  const Report again = train(recipe, stopped, {.resume = true}).value();
+  EXPECT_EQ(read_file(stopped.float_weights()), read_file(whole.float_weights()));
+  EXPECT_EQ(read_file(stopped.int8()), read_file(whole.int8()));
+  EXPECT_TRUE(again.comparison.identical());
+
+  const RunDirectory plain{folder.path() + "/plain"};
+  Recipe without = recipe;
+  without.train.box_l1 = false;
+  without.qat.epochs = 0;
+  without.qat.box_l1 = false;
+  const Report other = train(without, plain, {.command = "octet train", .machine = "test"}).value();
+  for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(other.epochs[epoch].train_loss, report.epochs[epoch].train_loss);
+  EXPECT_GT(report.epochs[2].train_loss, other.epochs[2].train_loss + 0.3);
+}
+
 /// Batches of 32, 64 and 96 pixels train one network; with a layer that is made for 64 none does.
 TEST(Detector, LearnsFromBatchesOfSeveralSizes) {
   const Folder folder("detector_sizes");

@@ -2,16 +2,19 @@
 // The loss against its formula written out, and against LibTorch's for images; its gradient by the formula's.
 #include "trainers/loop/step.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "src/data/labels.h"
 #include "src/data/loader.h"
 
 namespace octet {
@@ -84,6 +87,37 @@ TEST(Loss, OfPixelsIsLibTorchsWithoutSmoothing) {
   const at::Tensor logits = logits_of_pixels(), labels = labels_of_pixels();
   const at::Tensor theirs = at::cross_entropy_loss(logits.reshape({kN, kClasses, kH, kW}), labels);
   EXPECT_NEAR(mean_loss(logits, labels, 0).item<double>(), theirs.item<double>(), 1e-6);
+}
+
+/// Of a mixed image the loss is that of its two classes, weighted; so is its gradient, and what is right.
+TEST(Loss, OfMixedPicturesIsTheWeightedSum) {
+  at::manual_seed(3);
+  const at::Tensor logits = at::randn({4, 5}), own = at::tensor({1, 4, 0, 2}, at::kLong),
+                   other = at::tensor({3, 4, 1, 0}, at::kLong);
+  const double weights[] = {0.25, 0.5, 0, 1};
+  const at::Tensor labels = at::zeros({4, kMixedValues}, at::kLong);
+  labels.select(1, 0).copy_(own);
+  labels.select(1, 1).copy_(other);
+  for (int i = 0; i < 4; ++i) labels[i][2] = static_cast<int64_t>(weights[i] * kMixedUnits);
+  const at::Tensor weight = at::tensor({0.25f, 0.5f, 0.0f, 1.0f});
+  for (const double smoothing : {0.0, 0.1}) {
+    const at::Tensor x = logits.clone().requires_grad_(), y = logits.clone().requires_grad_();
+    const auto each = [&](const at::Tensor& classes) {
+      return at::cross_entropy_loss(y, classes, {}, at::Reduction::None, -100, smoothing);
+    };
+    const at::Tensor wanted = (each(own) * (1 - weight) + each(other) * weight).mean();
+    wanted.backward();
+    const at::Tensor loss = mean_loss(x, labels, smoothing);
+    loss.backward();
+    EXPECT_NEAR(loss.item<float>(), wanted.item<float>(), 1e-6);
+    EXPECT_LT((x.grad() - y.grad()).abs().max().item<float>(), 1e-7);
+  }
+  at::Tensor sure = at::zeros({4, 5});
+  sure[0][3] = 1;  // the other, with a quarter
+  sure[1][4] = 1;  // both
+  sure[2][1] = 1;  // the other, with nothing
+  sure[3][2] = 1;  // its own, with nothing
+  EXPECT_NEAR(correct_images(sure, labels).item<double>(), 1.25, 1e-6);
 }
 
 TEST(Loss, OfPicturesIsLibTorchsBitForBit) {

@@ -175,6 +175,10 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
   if (GetParam()) {
     recipe.quant.scales = EdgeScales::observed;
     recipe.qat.ema = 0.9;
+    recipe.data.color_jitter = {0.4, 0.4, 0.4, 0.1};
+    recipe.data.rand_augment = 2;
+    recipe.data.random_erasing = 0.25;
+    recipe.data.mixup_alpha = 0.2;
   }
   const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
   train(recipe, whole, {});
@@ -196,7 +200,7 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineResume, testing::Bool(),
-                         [](const auto& info) { return info.param ? "observed_ema" : "fixed"; });
+                         [](const auto& info) { return info.param ? "observed_ema_mixed" : "fixed"; });
 
 TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   const Folder folder("pipeline_control");

@@ -75,6 +75,10 @@ TEST(WeightAverage, WorkedNumbersAndBuffers) {
   average.update(at::full({}, average.rate(1000), at::kDouble));  // d = 0.9
   EXPECT_NEAR(average.average().at("p")[0].item<float>(), 1.91f, 1e-6);
 
+  const WeightAverage slow(weights, 0.9998, 2000);  // yolox/utils/ema.py: decay (1 - exp(-updates / 2000)), from 1
+  EXPECT_NEAR(slow.rate(0), 1 - 0.9998 * (1 - std::exp(-1.0 / 2000)), 1e-15);
+  EXPECT_NEAR(slow.rate(1999), 1 - 0.9998 * (1 - std::exp(-1.0)), 1e-15);
+
   const void* storage = weights.at("p").const_data_ptr();
   const auto body = [&] {
     EXPECT_NEAR(weights.at("p")[0].item<float>(), 1.91f, 1e-6);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "src/base/error.h"
 
 namespace octet {
@@ -40,6 +42,28 @@ TEST(Schedule, OneCycleGoesUpAndDownInStraightLines) {
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 25), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate(schedule, 40), 0.8);
   EXPECT_NEAR(learning_rate(schedule, 99), 1.0 / 75, 1e-15);
+}
+
+/// The numbers of yolox/utils/lr_scheduler.py, yolox_warm_cos_lr, for lr 0.08, 5 of 300 epochs of warm-up from 0, 15
+/// without augmentation, min_lr_ratio 0.05, 10 iterations an epoch.
+TEST(Schedule, YoloxIsThatOfItsAuthors) {
+  OptimizerRecipe recipe;
+  recipe.epochs = 300;
+  recipe.learning_rate = 0.08;
+  recipe.schedule = ScheduleKind::yolox;
+  recipe.warmup_epochs = 5;
+  const Schedule schedule = make_schedule(recipe, 10, 15);
+  EXPECT_EQ(schedule.last, 150);
+  EXPECT_EQ(learning_rate(schedule, 0), 0);
+  EXPECT_NEAR(learning_rate(schedule, 25), 0.02, 1e-15);
+  EXPECT_NEAR(learning_rate(schedule, 50), 0.08, 1e-15);
+  EXPECT_NEAR(learning_rate(schedule, 1450), 0.004 + 0.038, 1e-15);  // the middle of 50 .. 2850
+  EXPECT_NEAR(learning_rate(schedule, 2849), 0.004 + 0.038 * (1 + std::cos(std::acos(-1.0) * 2799 / 2800)), 1e-15);
+  for (const long step : {2850L, 2900L, 2999L}) EXPECT_NEAR(learning_rate(schedule, step), 0.004, 1e-15);
+  recipe.epochs = 15;  // no longer than its end: it has none
+  EXPECT_EQ(make_schedule(recipe, 10, 15).last, 0);
+  recipe.epochs = 20;
+  EXPECT_THROW(make_schedule(recipe, 10, 15), Error);  // 5 of warm-up and 15 of the end leave nothing
 }
 
 TEST(Schedule, RecipeEpochsBecomeSteps) {

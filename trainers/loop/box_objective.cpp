@@ -12,6 +12,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -28,6 +29,7 @@ constexpr double kFar = 1e6;             // cost of a cell that is not near the 
 constexpr int64_t kMostCells = 10;       // of a box
 constexpr int64_t kMostPairs = 1 << 22;  // of cells and boxes that are compared at a time: 0.3 GB
 constexpr double kBoxWeight = 5;         // of 1 - IoU^2
+constexpr double kLeastSide = 1e-3;      // pixels, of a place without a box
 constexpr double kMostExponent = 20;     // of a box's size in strides, as in src/detect/decode.cpp
 
 /// Returns intersection over union along the last dimension of a and b, [..., 4] as centre and size, which broadcast.
@@ -65,6 +67,16 @@ at::Tensor boxes_of(const BoxTargets& targets, const at::Tensor& label) {
 
 at::Tensor cross_entropies(const at::Tensor& logits, const at::Tensor& target) {
   return at::binary_cross_entropy_with_logits(logits, target, {}, {}, at::Reduction::None);
+}
+
+/// Returns by cell [N, A] how far its four numbers are from those of the box wanted [N, A, 4], summed. The
+/// sides of a place without a box are no zeros here, so that all are finite.
+at::Tensor distances(const BoxCells& cells, const at::Tensor& wanted) {
+  const at::Tensor strides = cells.stride.unsqueeze(1);  // [A, 1]
+  const at::Tensor corner = at::stack({cells.x, cells.y}, 1);
+  const at::Tensor centre = wanted.narrow(2, 0, 2) / strides - corner;
+  const at::Tensor size = at::log(wanted.narrow(2, 2, 2).clamp_min(kLeastSide) / strides + 1e-8);
+  return (cells.raw - at::cat({centre, size}, 2)).abs().sum(2);
 }
 
 /// Returns the divergence of probabilities sigmoid(taught) from sigmoid(logits), by element.
@@ -250,8 +262,8 @@ BoxCells BoxObjective::cells(const at::Tensor& outputs, const PictureSize& size)
   return {at::cat(raw, 1), at::cat(objectness, 1).squeeze(2), at::cat(classes, 1), grid.x, grid.y, grid.stride};
 }
 
-BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTargets& targets,
-                                          const GatherShares* shares) const {
+BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTargets& targets, const GatherShares* shares,
+                                          bool with_l1) const {
   const Assignment assigned = assign_boxes(cells, targets);
   const at::Tensor positive = assigned.positive.to(at::kFloat), count = divisor(positive.sum(), shares);
   const at::Tensor wanted = boxes_of(targets, assigned.label);
@@ -262,13 +274,15 @@ BoxObjective::Losses BoxObjective::losses(const BoxCells& cells, const BoxTarget
   return {.boxes = kBoxWeight * at::where(assigned.positive, lost, at::zeros_like(lost)).sum() / count,
           .objectness = cross_entropies(cells.objectness, positive).sum() / count,
           .classes = (classes * positive.unsqueeze(2)).sum() / count,
+          .l1 = with_l1 ? (distances(cells, wanted) * positive).sum() / count : at::Tensor(),
           .mean_iou = assigned.iou.sum() / count};
 }
 
 Objective::Judged BoxObjective::judge(const at::Tensor& outputs, const at::Tensor& labels, double,
                                       const Whole& whole) const {
-  const Losses all = losses(cells(outputs, whole.input), box_targets(labels), whole.shares);
-  const at::Tensor loss = all.boxes + all.objectness + all.classes;
+  const Losses all = losses(cells(outputs, whole.input), box_targets(labels), whole.shares, whole.box_l1);
+  at::Tensor loss = all.boxes + all.objectness + all.classes;
+  if (whole.box_l1) loss = loss + all.l1;
   return {loss, loss.detach(), all.mean_iou.to(at::kDouble) * static_cast<double>(labels.size(0))};
 }
 

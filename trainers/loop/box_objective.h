@@ -52,14 +52,17 @@ class BoxObjective : public Objective {
  public:
   BoxObjective(const BoxDecoder& decoder, at::Device device);
 
-  /// The loss of a batch is the sum of these.
+  /// The loss of a batch is the sum of these, l1 (undefined if not asked for) with Whole::box_l1.
   struct Losses {
     at::Tensor boxes;       ///< 5 (1 - IoU^2), summed over the positive cells
     at::Tensor objectness;  ///< binary cross-entropy over all cells: are they positive?
-    at::Tensor classes;   ///< binary cross-entropy over the positive cells; the target of the label's class is the IoU
+    at::Tensor classes;  ///< binary cross-entropy over the positive cells; the target of the label's class is the IoU
+    at::Tensor
+        l1;  ///< the sum of |difference| of b0 .. b3 and those that give the label's box, over the positive cells
     at::Tensor mean_iou;  ///< over the positive cells, without gradient
   };  ///< float32 scalars; each sum is divided by the number of positive cells of the batch, as divisor() says
-  Losses losses(const BoxCells& cells, const BoxTargets& targets, const GatherShares* shares = nullptr) const;
+  Losses losses(const BoxCells& cells, const BoxTargets& targets, const GatherShares* shares = nullptr,
+                bool with_l1 = false) const;
 
   /// Returns a network's outputs [N, elements] as walk() orders them by cell, in float32. input: see Whole.
   BoxCells cells(const at::Tensor& outputs, const PictureSize& input = {}) const;

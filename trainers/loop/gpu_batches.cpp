@@ -269,6 +269,8 @@ std::string why_not_resident(const RunData& data) {
     return fmt::format("data.labels: {} are augmented on the CPU", name_in(kLabels, labels));
   if (transform.fit != Fit::crop || transform.order != ChannelOrder::rgb)
     return "data.fit and data.channel_order: other images than crops in rgb are made on the CPU";
+  if (transform.jitter.any() || transform.rand_augment > 0 || transform.random_erasing > 0 || transform.mixup_alpha > 0)
+    return "data.color_jitter, rand_augment, random_erasing and mixup_alpha change pixels on the CPU";
   if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
   if (transform.resize > 0) return "data.resize resizes on the CPU";
   const std::optional<PictureSize> size = data.train_set->common_size();

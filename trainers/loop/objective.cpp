@@ -7,6 +7,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/log_softmax.h>
 
+#include "src/data/labels.h"
 #include "src/train/repair/distill.h"
 #include "trainers/loop/box_objective.h"
 
@@ -14,6 +15,30 @@ namespace octet {
 namespace {
 
 bool of_pixels(const at::Tensor& labels) { return labels.dim() == 3; }
+
+/// Whether images have two classes each (kMixedValues).
+bool of_mixed(const at::Tensor& labels) { return labels.dim() == 2; }
+
+/// The classes of mixed images [N] and the weights of the second ones [N], float.
+struct Mixed {
+  at::Tensor own, other, weight;
+};
+
+Mixed mixed(const at::Tensor& labels) {
+  return {labels.select(1, 0), labels.select(1, 1), labels.select(1, 2).to(at::kFloat) / kMixedUnits};
+}
+
+/// The cross-entropy of the weighted classes.
+at::Tensor mixed_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing) {
+  const Mixed of = mixed(labels);
+  const at::Tensor numbers = at::arange(logits.size(1), labels.options());
+  const auto share = [&](const at::Tensor& classes, const at::Tensor& weight) {
+    return classes.unsqueeze(1).eq(numbers) * weight.unsqueeze(1);
+  };
+  const at::Tensor target = share(of.own, 1 - of.weight) + share(of.other, of.weight);
+  return at::cross_entropy_loss(logits.to(at::kFloat), target, /*weight=*/{}, at::Reduction::Mean,
+                                /*ignore_index=*/-100, smoothing);
+}
 
 /// Returns the logits as [N, classes, H, W].
 at::Tensor as_pixels(const at::Tensor& logits, const at::Tensor& labels) {
@@ -52,10 +77,16 @@ at::Tensor divisor(const at::Tensor& mine, const GatherShares* shares) {
 
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing, const at::Tensor& pixels) {
   if (of_pixels(labels)) return pixels_loss(logits, labels, smoothing, pixels);
+  if (of_mixed(labels)) return mixed_loss(logits, labels, smoothing);
   return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean, /*ignore_index=*/-100, smoothing);
 }
 
 at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& pixels) {
+  if (of_mixed(labels)) {
+    const Mixed of = mixed(labels);
+    const at::Tensor found = logits.argmax(1);
+    return (found.eq(of.own) * (1 - of.weight) + found.eq(of.other) * of.weight).sum().to(at::kDouble);
+  }
   if (!of_pixels(labels)) return logits.argmax(1).eq(labels).sum().to(at::kDouble);
   const at::Tensor right = as_pixels(logits, labels).argmax(1).eq(labels).sum();
   return right.to(at::kDouble).mul(static_cast<double>(labels.size(0))).div(pixels_or_own(pixels, labels));

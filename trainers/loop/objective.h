@@ -28,6 +28,7 @@ class Objective {
     /// Of processes that have equal numbers of the batch's images each, but may not have equal numbers of labelled
     /// pixels or boxes: the mean of their losses is the batch's; null: the batch is whole.
     const GatherShares* shares = nullptr;
+    bool box_l1 = false;  ///< of boxes: with the L1 loss that YOLOX has in its last epochs
   };
   /// Judges the outputs [N, elements] of a network, as walk() returns them, by the labels of a batch, as LabelWriter
   /// orders them. Waits for no GPU. smoothing: as mean_loss() has it; boxes have none.
@@ -51,13 +52,14 @@ const Objective& class_objective();
 std::shared_ptr<const Objective> make_objective(const Task& task, at::Device device);
 
 /// Returns the mean cross-entropy over the labels, a float32 scalar. logits: [N, classes] as walk() returns them, or
-/// [N, classes * H * W] for pixels. labels: int64 [N], or [N, H, W] where pixels with kNoLabel do not count; the mean
-/// is 0 if no pixel counts. smoothing: share of the target spread over all classes (Szegedy et al. 2016). pixels: what
-/// sums over labelled pixels are divided by; undefined: their number, at least 1.
+/// [N, classes * H * W] for pixels. labels: int64 [N], of mixed images [N, kMixedValues], or [N, H, W] where pixels
+/// with kNoLabel do not count; the mean is 0 if no pixel counts. smoothing: share of the target spread over all classes
+/// (Szegedy et al. 2016). pixels: what sums over labelled pixels are divided by; undefined: their number, at least 1.
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& labels, double smoothing,
                      const at::Tensor& pixels = {});
 
-/// Returns how many images are classified correctly, a float64 scalar. For pixels it is N times the share of labelled
+/// Returns how many images are classified correctly, a float64 scalar; of mixed ones the weight of the class found
+/// counts. For pixels it is N times the share of labelled
 /// pixels that are correct; pixels as in mean_loss().
 at::Tensor correct_images(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& pixels = {});
 

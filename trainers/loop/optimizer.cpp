@@ -131,10 +131,11 @@ NamedTensors Optimizer::state() const {
   return state;
 }
 
-WeightAverage::WeightAverage(const Weights& weights, double decay)
-    : weights_(weights), average_(copies_of(weights)), decay_(decay) {}
+WeightAverage::WeightAverage(const Weights& weights, double decay, double ramp)
+    : weights_(weights), average_(copies_of(weights)), decay_(decay), ramp_(ramp) {}
 
 double WeightAverage::rate(long t) const {
+  if (ramp_ > 0) return 1.0 - decay_ * -std::expm1(-static_cast<double>(t + 1) / ramp_);
   return 1.0 - std::min(decay_, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t)));
 }
 

@@ -73,10 +73,11 @@ class Optimizer {
 class WeightAverage {
  public:
   /// Starts from a copy of the weights. 0 < decay < 1.
-  WeightAverage(const Weights& weights, double decay);
+  WeightAverage(const Weights& weights, double decay, double ramp = 0);
 
-  /// Returns 1 - d with d = min(decay, (1 + t) / (10 + t)) at update t = 0, 1, ...: the first updates follow the
-  /// weights quickly instead of keeping the initial ones. Worked: decay 0.9, t = 0: d = 0.1, rate 0.9.
+  /// Returns 1 - d with d = min(decay, (1 + t) / (10 + t)) at update t = 0, 1, ..., or with a ramp d = decay (1 -
+  /// exp(-(t + 1) / ramp)): the first updates follow the weights quickly instead of keeping the initial ones. Worked:
+  /// decay 0.9, t = 0: d = 0.1, rate 0.9.
   double rate(long t) const;
 
   /// average += rate * (weights - average). rate: a scalar tensor on the weights' device. Worked: rate 0.9, average 1,
@@ -95,7 +96,7 @@ class WeightAverage {
   void exchange();
 
   Weights weights_, average_;  // weights_ shares the trainer's tensors
-  double decay_;
+  double decay_, ramp_;
 };
 
 }  // namespace octet

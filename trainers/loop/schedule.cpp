@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kOneCycleStart = 1.0 / 25;  // of the peak
 constexpr double kOneCycleWarmupShare = 0.3;
+constexpr double kYoloxLowest = 1.0 / 20;  // of the peak
 
 }  // namespace
 
@@ -32,7 +33,7 @@ uint64_t step_seed(uint64_t seed, const std::string& phase, int epoch, long step
   return split_mix(mixed ^ static_cast<uint64_t>(step));
 }
 
-Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
+Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch, int last_epochs) {
   Schedule schedule;
   schedule.kind = recipe.schedule;
   schedule.peak = recipe.learning_rate;
@@ -43,9 +44,12 @@ Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch) {
   if (schedule.kind == ScheduleKind::one_cycle && schedule.warmup == 0) {
     schedule.warmup = std::lround(kOneCycleWarmupShare * static_cast<double>(schedule.steps));
   }
-  if (schedule.warmup >= schedule.steps && schedule.warmup > 0) {
-    throw usage_error(
-        fmt::format("warmup_epochs: {} leaves nothing of {} epochs; use fewer", recipe.warmup_epochs, recipe.epochs));
+  const bool ends = schedule.kind == ScheduleKind::yolox && last_epochs < recipe.epochs;
+  if (ends) schedule.last = last_epochs * steps_per_epoch;
+  if (schedule.warmup >= schedule.steps - schedule.last && schedule.warmup > 0) {
+    throw usage_error(fmt::format("warmup_epochs: {} leaves nothing of {} epochs{}; use fewer", recipe.warmup_epochs,
+                                  recipe.epochs,
+                                  ends ? fmt::format(" without the last {} (data.mosaic_off)", last_epochs) : ""));
   }
   return schedule;
 }
@@ -55,6 +59,7 @@ double learning_rate(const Schedule& schedule, long step) {
   const auto steps = static_cast<double>(schedule.steps);
   const bool one_cycle = schedule.kind == ScheduleKind::one_cycle;
   if (step < schedule.warmup) {
+    if (schedule.kind == ScheduleKind::yolox) return schedule.peak * (s / warmup) * (s / warmup);
     if (one_cycle) return schedule.peak * (kOneCycleStart + (1 - kOneCycleStart) * s / warmup);
     return schedule.peak * (s + 1) / warmup;
   }
@@ -69,6 +74,10 @@ double learning_rate(const Schedule& schedule, long step) {
     }
     case ScheduleKind::cosine:
       return schedule.peak / 2 * (1 + std::cos(std::numbers::pi * done));
+    case ScheduleKind::yolox: {
+      const double low = kYoloxLowest * schedule.peak, all = steps - static_cast<double>(schedule.last) - warmup;
+      return low + (schedule.peak - low) / 2 * (1 + std::cos(std::numbers::pi * std::min(1.0, (s - warmup) / all)));
+    }
     case ScheduleKind::one_cycle:
       return schedule.peak * (1 - done);
   }

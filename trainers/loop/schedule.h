@@ -27,16 +27,19 @@ struct Schedule {
   long warmup = 0;               ///< < steps
   std::vector<long> milestones;  ///< the rate is multiplied by gamma at each of these steps
   double gamma = 0.1;
+  long last = 0;  ///< kind yolox: steps at the end, in which the rate stays
 };
 
 /// Converts the recipe's schedule from epochs to steps. Throws Error(usage) for a warm-up that is longer than the
-/// phase.
-Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch);
+/// phase. last_epochs: data.mosaic_off, the end of schedule yolox; a phase of no more epochs has no such end.
+Schedule make_schedule(const OptimizerRecipe& recipe, long steps_per_epoch, int last_epochs = 0);
 
 /// Returns the learning rate of step s in [0, steps). During warm-up, for s < warmup: peak * (s + 1) / warmup. Then
 ///   constant   peak
 ///   step       peak * gamma^(number of milestones <= s)
 ///   cosine     peak / 2 * (1 + cos(pi * (s - warmup) / (steps - warmup)))           (Loshchilov & Hutter 2017, eq. 5)
+///   yolox      (Ge et al. 2021) during warm-up peak * (s / warmup)^2; then with low = peak / 20 and m = steps - last
+///              low + (peak - low) / 2 * (1 + cos(pi * (s - warmup) / (m - warmup))), and low for s >= m
 ///   one_cycle  linear from peak / 25 up to peak over the warm-up (30 % of the steps when the recipe has none), then
 ///              linear down to 0 at `steps` (after Smith 2018, "A disciplined approach", section 4.2, with constant
 ///              momentum)

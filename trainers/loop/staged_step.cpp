@@ -52,7 +52,7 @@ at::Tensor TrainStep::staged_pass(const at::Tensor& images, const at::Tensor& la
   };
   work.loss = [&](const at::Tensor& y, int number) {
     const Autocast autocast(device_.type(), precision_);
-    const LossAndSums step = loss_of(y.flatten(1), labels.narrow(0, number * part, part), {});
+    const LossAndSums step = loss_of(y.flatten(1), labels.narrow(0, number * part, part), {}, mode);
     step.sums[0].div_(count * replicas_);
     step.sums[2].div_(count * replicas_);
     sums.add_(step.sums);

@@ -47,7 +47,7 @@ TrainStep::TrainStep(const Phase& phase)
       optimizer_(recipe_, *phase.graph, laid_out(phase), phase.learned_scales()) {
   for (const ParameterSpec& parameter : parameters(*phase.graph))
     if (!parameter.trainable()) statistics_.push_back(phase.weights->at(parameter.name));
-  if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema);
+  if (recipe_.ema > 0) average_.emplace(with_scales(phase), recipe_.ema, recipe_.ema_ramp);
   if (precision_ == Precision::fp16) scaler_.emplace(device_);
   if (!phase.parallel.stages.empty()) {
     start_stages();
@@ -89,7 +89,7 @@ at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const 
   LossAndSums step;
   {
     const Autocast autocast(device_.type(), precision_);
-    step = loss_of(forward(x, mode), labels, x);
+    step = loss_of(forward(x, mode), labels, x, mode);
   }
   if (exchange_) {
     const double share = 1.0 / phase_.ranks->size();
@@ -103,10 +103,10 @@ at::Tensor TrainStep::pass(const at::Tensor& x, const at::Tensor& labels, const 
   return step.sums;
 }
 
-TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Tensor& labels,
-                                          const at::Tensor& images) const {
+TrainStep::LossAndSums TrainStep::loss_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& images,
+                                          const Mode& mode) const {
   const Objective& objective = phase_.objective ? *phase_.objective : class_objective();
-  Objective::Whole whole;
+  Objective::Whole whole{.box_l1 = mode.box_l1};
   if (images.defined()) whole.input = {static_cast<int>(images.size(2)), static_cast<int>(images.size(3))};
   if (gather_ && !staged_) whole.shares = &gather_;
   const Objective::Judged judged = objective.judge(logits, labels, recipe_.label_smoothing, whole);
@@ -127,7 +127,7 @@ QuantizedModel::Mode TrainStep::quantized_mode(const Mode& mode) const {
 }
 
 int TrainStep::launches(const Mode& mode) const {
-  constexpr int kModes = 4;
+  constexpr int kModes = 8;
   if (phase_.quantized == nullptr) return mode.number();
   return mode.number() + kModes * phase_.quantized->launches(quantized_mode(mode));
 }

@@ -46,8 +46,8 @@ class TrainStep {
   explicit TrainStep(const Phase& phase);
 
   struct Mode {
-    bool batch_norm_training = true, observe = true;
-    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0); }
+    bool batch_norm_training = true, observe = true, box_l1 = false;
+    int number() const { return (batch_norm_training ? 1 : 0) + (observe ? 2 : 0) + (box_l1 ? 4 : 0); }
   };
 
   /// Returns the number of what launch() launches, by which it is recorded as a CUDA graph.
@@ -85,7 +85,8 @@ class TrainStep {
   at::Tensor pass(const at::Tensor& images, const at::Tensor& labels, const Mode& mode);
   QuantizedModel::Mode quantized_mode(const Mode& mode) const;
   at::Tensor forward(const at::Tensor& x, const Mode& mode);
-  LossAndSums loss_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& images) const;
+  LossAndSums loss_of(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& images,
+                      const Mode& mode) const;
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
   void begin_exchange(std::vector<at::Tensor> also, double share, const Mode& mode);
   void finish_exchange();

@@ -53,7 +53,7 @@ class Trainer {
         device_(phase.device()),
         owner_{phase.name, phase.fingerprint},
         steps_(steps_per_epoch(recipe_, data.train.size(), phase.name)),
-        schedule_(make_schedule(recipe_, steps_)),
+        schedule_(make_schedule(recipe_, steps_, data.mosaic_off)),
         step_(phase),
         graph_(phase.cuda.graph && device_.is_cuda()),
         batches_(make_batches(data, batches_of(phase, data))),
@@ -171,7 +171,8 @@ class Trainer {
   TrainStep::Mode mode() const {
     const double share_done = static_cast<double>(global_step()) / static_cast<double>(schedule_.steps);
     return {.batch_norm_training = share_done < phase_.freeze_batch_norm,
-            .observe = phase_.quantized != nullptr && share_done < phase_.freeze_observers};
+            .observe = phase_.quantized != nullptr && share_done < phase_.freeze_observers,
+            .box_l1 = recipe_.box_l1 && position_.epoch >= recipe_.epochs - data_.mosaic_off};
   }
 
   EpochResult result() const {

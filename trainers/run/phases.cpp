@@ -214,7 +214,7 @@ void train_float_network(const Run& run, Phase& phase) {
 
 }  // namespace
 
-void train_float(const Run& run, Weights& weights, bool resume) {
+void train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
   const OptimizerRecipe& recipe = run.recipe.train;
   if (recipe.epochs > 0) {
     say_what_it_costs(run, "train", recipe.precision);
@@ -223,6 +223,7 @@ void train_float(const Run& run, Weights& weights, bool resume) {
     Phase phase = phase_of(run, "float", recipe, trained, weights);
     phase.checkpoint = run.directory.float_state();
     phase.resume = resume;
+    phase.stop = stop;
     train_float_network(run, phase);
   }
   if (run.writes()) save_weights(weights, run.directory.float_weights());

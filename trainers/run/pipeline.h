@@ -12,8 +12,8 @@
 
 namespace octet {
 
-/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors.
-void train_float(const Run& run, Weights& weights, bool resume);
+/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step.
+void train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
 
 /// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
 /// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.

@@ -141,7 +141,7 @@ void require_trainable(const Run& run) {
                                     staged ? " in micro-batches" : "", parts));
     const long steps = steps_per_epoch(recipe, run.data.train.size(), name);
     try {
-      make_schedule(recipe, steps);
+      make_schedule(recipe, steps, run.data.mosaic_off);
     } catch (const Error& error) {
       throw usage_error(fmt::format("{}.{}", name, error.what()));
     }

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 
 #include "src/quant/node_constants.h"
@@ -86,18 +87,26 @@ class Partly {
  public:
   Partly(QuantizedModel& model, const std::vector<at::Tensor>& x)
       : model_(model), x_(x), nodes_(model.prepared().graph.nodes.size()) {
-    if (const size_t outputs = model.prepared().graph.outputs.size(); outputs != 1)
-      throw usage_error(
-          fmt::format("a network of {} outputs: what layers cost is measured at the logits of one; octet "
-                      "quantize tells it for several",
-                      outputs));
     wanted_ = logits(none());
   }
   std::vector<bool> all() const { return std::vector<bool>(nodes_, true); }
   std::vector<bool> none() const { return std::vector<bool>(nodes_, false); }
   LogitsLoss loss(const std::vector<bool>& quantized) const {
     const Graph& graph = model_.prepared().graph;
-    return loss_of(wanted_, logits(quantized), graph.nodes[graph.outputs.front()].shape.c);
+    const at::Tensor all = logits(quantized);
+    if (graph.outputs.size() == 1) return loss_of(wanted_, all, graph.nodes[graph.outputs.front()].shape.c);
+    double noise = 0, agreement = 0;
+    int64_t first = 0;
+    long choosing = 0;
+    for (const int output : graph.outputs) {
+      const Shape& shape = graph.nodes[output].shape;
+      const auto own = [&](const at::Tensor& y) { return y.narrow(1, first, shape.elements()).contiguous(); };
+      const LogitsLoss loss = loss_of(own(wanted_), own(all), shape.c);
+      noise += std::pow(10, -loss.sqnr_db / 10) / static_cast<double>(graph.outputs.size());
+      if (shape.c > 1) agreement += loss.agreement, ++choosing;
+      first += shape.elements();
+    }
+    return {-10 * std::log10(noise), choosing > 0 ? agreement / static_cast<double>(choosing) : 1};
   }
   LogitsLoss alone(const std::vector<int>& nodes) const {
     std::vector<bool> some = none();

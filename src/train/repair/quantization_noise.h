@@ -14,8 +14,12 @@ namespace octet {
 
 /// Logits compared with the float network's over the same images.
 struct LogitsLoss {
-  double sqnr_db = 0;    ///< 10 log10(E[x^2] / E[(x - y)^2]); infinite: they are equal
-  double agreement = 0;  ///< share of the images, or of their pixels, with the same best class
+  /// 10 log10(E[x^2] / E[(x - y)^2]); infinite: they are equal. Of several outputs -10 log10 of the mean of their noise
+  /// over their signal: each counts alike, whatever its size.
+  double sqnr_db = 0;
+  /// Share of the images, or of their pixels, with the same best class; of several outputs the mean of those that have
+  /// more than one channel.
+  double agreement = 0;
 };
 
 struct ChannelLoss {

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes COCO's JSON beside a data set in Pascal VOC's layout, so that octet trains on it (data.format: coco).
+"""Writes COCO's JSON beside NEU-DET, which has Pascal VOC's XML but no lists, so that octet trains on it (data.format: coco).
 
-usage: voc_to_coco.py FOLDER
+usage: neu_det_to_coco.py FOLDER
 
-FOLDER has ImageSets/Main/SPLIT.txt (names, one a line), Annotations/NAME.xml and JPEGImages/NAME.jpg. Each split becomes
-FOLDER/SPLIT.json, whose images are named from FOLDER on. Or it has no lists, as NEU-DET (IMAGES, ANNOTATIONS and
-Validation_Images, Validation_Annotations): then of ten images in a row, by name, seven are dealt to train, one to val and
-two to test. Classes are the names in all splits, sorted; objects that are marked difficult become crowds: they are not
-trained on, and finding them neither helps nor harms.
+FOLDER has images and annotations in IMAGES and ANNOTATIONS, and in Validation_Images and Validation_Annotations. Of ten
+images in a row, by name, seven are dealt to train, one to val and two to test: FOLDER/train.json and so on, whose images
+are named from FOLDER on. Classes are the names in all splits, sorted; objects that are marked difficult become crowds:
+they are not trained on, and finding them neither helps nor harms. (Pascal VOC with its lists needs no script:
+data.format: voc.)
 """
 import json
 import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-LISTED = ("JPEGImages", "Annotations")
-UNLISTED = (("IMAGES", "ANNOTATIONS"), ("Validation_Images", "Validation_Annotations"))
+FOLDERS = (("IMAGES", "ANNOTATIONS"), ("Validation_Images", "Validation_Annotations"))
 DEALT = ("train",) * 7 + ("val",) + ("test",) * 2
 
 
@@ -55,17 +54,8 @@ def write(folder: Path, splits: dict[str, list], classes: list[str]) -> None:
         print(f"{folder}/{split}.json: {len(images)} images, {len(annotations)} boxes")
 
 
-def listed(folder: Path) -> dict[str, list]:
-    lists = {file.stem: file.read_text() for file in sorted((folder / "ImageSets/Main").glob("*.txt"))}
-    # CLASS_SPLIT.txt says "NAME 1" or "NAME -1" of one class.
-    splits = {name: text.split() for name, text in lists.items() if all(len(line.split()) < 2 for line in text.splitlines())}
-    images, annotations = LISTED
-    return {split: [(f"{images}/{name}.jpg", *read(folder / annotations / f"{name}.xml")) for name in names]
-            for split, names in splits.items()}
-
-
 def dealt(folder: Path) -> dict[str, list]:
-    found = [(file, images) for images, annotations in UNLISTED for file in (folder / annotations).glob("*.xml")]
+    found = [(file, images) for images, annotations in FOLDERS for file in (folder / annotations).glob("*.xml")]
     splits = {split: [] for split in dict.fromkeys(DEALT)}
     for number, (file, images) in enumerate(sorted(found, key=lambda entry: entry[0].stem)):
         splits[DEALT[number % len(DEALT)]].append((f"{images}/{file.stem}.jpg", *read(file)))
@@ -76,9 +66,9 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = Path(sys.argv[1])
-    splits = listed(folder) or dealt(folder)
+    splits = dealt(folder)
     if not splits:
-        sys.exit(f"{folder}: neither lists of images in ImageSets/Main nor .xml files in {UNLISTED[0][1]}")
+        sys.exit(f"{folder}: no .xml files in {FOLDERS[0][1]}")
     write(folder, splits, sorted({entry["name"] for images in splits.values() for _, _, objects in images for entry in objects}))
 
 

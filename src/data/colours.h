@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Colours of images that change at random in training, and the pixels' hue, saturation and value.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "src/base/random.h"
+
+namespace octet {
+
+/// An RGB pixel as hue (in sixths of the circle), saturation and value (0..255): Smith, Color gamut transform pairs,
+/// 1978.
+struct Hsv {
+  float hue = 0, saturation = 0, value = 0;
+};
+Hsv hsv_of(const uint8_t* rgb);
+void write_rgb(const Hsv& pixel, uint8_t* rgb);  ///< hue: -6 .. 12
+
+/// Pixels of an image in memory, interleaved.
+struct Pixels {
+  uint8_t* values = nullptr;
+  int height = 0, width = 0, channels = 0;  ///< channels 1 or 3
+  size_t count() const { return static_cast<size_t>(height) * width; }
+  std::span<uint8_t> all() const { return {values, count() * channels}; }
+};
+
+/// Returns how light a pixel is, 0..255: ITU-R BT.601.
+float lightness(const uint8_t* pixel, int channels);
+
+/// Each changes all pixels to factor * pixel + (1 - factor) * what the field says; 1 changes nothing, 0 leaves that.
+void change_brightness(const Pixels& pixels, float factor);  ///< black
+void change_contrast(const Pixels& pixels, float factor);    ///< the mean lightness of the image
+void change_saturation(const Pixels& pixels, float factor);  ///< the pixel's own lightness
+void turn_hue(const Pixels& pixels, float by);               ///< by that share of the circle, -0.5 .. 0.5
+
+/// By how much brightness, contrast, saturation and hue may change (torchvision.transforms.ColorJitter).
+struct ColourJitter {
+  double brightness = 0, contrast = 0, saturation = 0, hue = 0;
+  bool any() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
+};
+
+/// Changes the four in random order: factors between 1 - x and 1 + x, the hue by a share between -x and x of the
+/// circle.
+void jitter_colours(const Pixels& pixels, const ColourJitter& jitter, Random& random);
+
+}  // namespace octet
