@@ -43,7 +43,7 @@ HEADERS = {
     "filesystem": "filesystem",
     "fstream": "fstream ifstream ofstream",
     "functional": "bit_and equal_to function greater hash invoke less_equal multiplies plus ref",
-    "future": "async future future_status promise",
+    "future": "async future future_status launch promise",
     "initializer_list": "initializer_list",
     "ios": "ios streamoff streamsize",
     "iostream": "cerr cin cout",
