@@ -11,6 +11,8 @@ import pathlib
 import re
 import sys
 
+# The part of <utility> that other headers bring; libstdc++ has std::exchange and sequences in <utility> alone.
+PAIRS = "utility's move and pair"
 # Header: the names after std:: that it declares. A name in several headers may come from any of them.
 HEADERS = {
     "algorithm": """adjacent_find all_of any_of binary_search clamp copy copy_if copy_n count count_if equal fill fill_n find find_if
@@ -41,7 +43,7 @@ HEADERS = {
     "filesystem": "filesystem",
     "fstream": "fstream ifstream ofstream",
     "functional": "bit_and equal_to function greater hash invoke less_equal multiplies plus ref",
-    "future": "async future future_status promise",
+    "future": "async future future_status launch promise",
     "initializer_list": "initializer_list",
     "ios": "ios streamoff streamsize",
     "iostream": "cerr cin cout",
@@ -77,20 +79,21 @@ HEADERS = {
     "unordered_map": "unordered_map",
     "unordered_set": "unordered_set",
     "utility": "exchange get index_sequence integer_sequence make_index_sequence make_integer_sequence make_pair move pair swap",
+    PAIRS: "get make_pair move pair swap",
     "variant": "get get_if holds_alternative monostate variant visit",
     "vector": "erase erase_if vector",
 }
 # What a header brings beside its own names, by the standard or in every standard library.
-STREAM = ["cstddef", "ios", "istream", "ostream", "string", "string_view", "utility"]
-CONTAINER = ["cstddef", "initializer_list", "iterator", "utility"]
+STREAM = ["cstddef", "ios", "istream", "ostream", "string", "string_view", PAIRS]
+CONTAINER = ["cstddef", "initializer_list", "iterator", PAIRS]
 BRINGS = {
     **dict.fromkeys(["fstream", "iostream", "istream", "ostream", "sstream"], STREAM),
     **dict.fromkeys(["array", "deque", "list", "map", "optional", "set", "string_view", "unordered_map", "vector"], CONTAINER),
-    **dict.fromkeys(["algorithm", "functional", "mutex", "thread", "tuple", "variant"], ["utility"]),
+    **dict.fromkeys(["algorithm", "functional", "mutex", "thread", "tuple", "variant"], [PAIRS]),
     **dict.fromkeys(["cstdio", "cstdlib", "cstring", "ctime"], ["cstddef"]),
     "chrono": ["ratio"],
     "filesystem": ["string", *CONTAINER],
-    "memory": ["cstddef", "utility"],
+    "memory": ["cstddef", PAIRS],
     "span": ["array", *CONTAINER],
     "string": ["string_view", *CONTAINER],
 }

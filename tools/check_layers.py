@@ -4,7 +4,7 @@
 
 Reads the sources and documents of the tree and exits 1 naming each line that includes upwards or uses a library that its layer must not
 know; each line of C++ or CUDA, and of a document's prose, that is too long; each link and each name of a file that leads to nothing; each
-product file too short to be an idea; and each head without a licence.
+product file too short to be an idea; each comment on a declaration that is no sentence; and each head without a licence.
 """
 import pathlib
 import re
@@ -70,6 +70,7 @@ PROSE_COLUMNS = 120  # of every document, tables and code apart
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 QUOTED_FILE = re.compile(r"`([\w./-]*\w\.(?:h|hpp|cpp|cu|cuh))`")  # a source file that a document names; NAME stands for any
 COMMENTED_PATH = re.compile(r"(?<![\w/.])(?:kernels|src|trainers|tests|tools)/\w[\w/.]*\w")  # a file or folder that a comment names
+TELEGRAM = re.compile(r"\s*/// (Of|The same)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -160,6 +161,15 @@ def small_files(root):
                 yield f"{name}: {lines} lines, at least {LINES}: put it into the file that uses it, or its reason into check_layers.py"
 
 
+def telegrams(root):
+    """Comments on declarations whose subject stands elsewhere: "Of a row ...", "The same for ..."."""
+    for folder in ("include", "kernels", "src", "trainers", "tools", "tests"):
+        for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES | {".hpp"}):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if TELEGRAM.match(line):
+                    yield f"{path.relative_to(root).as_posix()}:{number}: say what it is or returns, not 'Of ...' or 'The same ...'"
+
+
 def unlicensed(root):
     for folder in ("include", "kernels", "src", "trainers", "tools", "tests", "cmake"):
         for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in SOURCES | {".hpp", ".py", ".sh", ".cmake"}):
@@ -169,7 +179,8 @@ def unlicensed(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
-    found = [*faults(root), *long_lines(root), *broken_links(root), *lost_names(root), *small_files(root), *unlicensed(root)]
+    found = [*faults(root), *long_lines(root), *broken_links(root), *lost_names(root), *small_files(root), *telegrams(root),
+             *unlicensed(root)]
     print("\n".join(found) if found else "layers: every include points down, no line is too long, no file too short, no link or name leads to nothing")
     return 1 if found else 0
 

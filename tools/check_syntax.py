@@ -54,7 +54,7 @@ def options(entry):
             joined.append(word + words[i + 1])
         elif not {word, words[i - 1]} & {"-o", "-MF", "-MT"} and words[i - 1] != "-isystem" and word != entry["file"]:
             joined.append(word)
-    return [word for word in joined if not re.match(r"-(c|MD|O\d|fPI[CE])$", word)]
+    return [word for word in joined if not re.match(r"-(c|MD|O\d|fPI[CE]|fmacro-prefix-map=.*)$", word)]
 
 
 def including(sources, folders):

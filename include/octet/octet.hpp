@@ -91,7 +91,7 @@ class Network {
     return boxes(octet_picture{file.c_str(), nullptr, 0, 0}, score_threshold);
   }
 
-  /// The same for pixels: uint8 [height, width, channels], in colour RGB.
+  /// Returns the boxes in pixels: uint8 [height, width, channels], in colour RGB.
   std::vector<octet_box> boxes(const octet_picture& picture, float score_threshold = -1) {
     const int32_t most = std::max(describe().max_boxes, 1);
     std::vector<octet_box> result(static_cast<size_t>(most));
@@ -109,7 +109,7 @@ class Network {
   /// Returns the class of each pixel in the image of a file, as octet_mask() does.
   Mask mask(const std::string& file) { return mask(octet_picture{file.c_str(), nullptr, 0, 0}); }
 
-  /// The same for pixels: uint8 [height, width, channels], in colour RGB.
+  /// Returns the classes of pixels: uint8 [height, width, channels], in colour RGB.
   Mask mask(const octet_picture& picture) {
     Mask result;
     check(octet_mask(network_.get(), &picture, nullptr, 0, &result.height, &result.width));

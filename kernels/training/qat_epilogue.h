@@ -58,7 +58,7 @@ void store_codes(int32_t zero_point, const float* centred, long count, uint8_t* 
 /// Writes the stored bytes of quantize(x).
 void quantize_values(const QParams& qparams, const float* x, long count, uint8_t* out);
 
-/// The same functions on the GPU. All pointers are on the device, also the rule's.
+/// The functions above, computed on the GPU. All pointers are on the device, also the rule's.
 void cuda_requantize_rows(const ChannelRule& rule, const float* acc, long rows, float* out, CudaStream stream);
 void cuda_requantize_rows(const ChannelRule& rule, const double* acc, long rows, float* out, CudaStream stream);
 void cuda_rescale_codes(const RescaleRule& rule, const float* x, long count, float* out, CudaStream stream);

@@ -45,7 +45,7 @@ struct BenchResult {
   int batch = 0;
   long runs = 0;
   double compile_seconds = 0;  ///< includes choosing kernels, unless choices were kept; 0 if not timed
-  /// Of one batch, from images in host memory (page-locked for an engine on the GPU) to logits in host memory.
+  /// Time of one batch, from images in host memory (page-locked for an engine on the GPU) to logits in host memory.
   double median_ms = 0, p99_ms = 0;
   double images_per_second = 0;  ///< batch / median
   long multiply_adds = 0;        ///< of one batch

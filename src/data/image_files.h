@@ -73,7 +73,7 @@ class ImageList : public Dataset {
   /// such names with *, ? and [] (glob(7)). Files are sorted by name within a path; hidden ones and other kinds of
   /// files are left out, see notes(). Throws Error(data) for a path that does not exist or holds no image.
   ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation);
-  /// The same of files that are known.
+  /// Takes files that are found already.
   ImageList(std::vector<StoredFile> files, int channels, Orientation orientation, std::vector<std::string> notes = {});
   ~ImageList() override;
   size_t size() const override { return files_.size(); }

@@ -143,11 +143,10 @@ void require_pictures(const Int8Graph& graph);
 /// Reads the image in `file` and fits it to the input of a checkpoint's network as its preprocessing says: uint8
 /// [height, width, channels], by the functions that validation uses. Appends a sentence to `notes` for each thing that
 /// the user may not expect: a crop without a resize, an orientation that is not followed, a 16-bit PNG that is nearly
-/// black. Throws as require_pictures() does, and Error(data), also for an image that
-/// is too small, naming both sizes.
+/// black. Throws as require_pictures() does, and Error(data), also for an image that is too small, naming both sizes.
 Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
-/// The same, but returns the image before it is fitted to the input, turned as the preprocessing says.
+/// Returns the image of network_picture() before it is fitted to the input, turned as the preprocessing says.
 Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
 }  // namespace octet

@@ -20,7 +20,7 @@ struct LayerDifference {
   long codes = 0;                ///< number of codes of the first program over all images
   std::vector<long> differing;   ///< number of codes that differ
   std::vector<int> largest_lsb;  ///< largest |difference| in codes (floats: in ULP, capped at the largest int)
-  /// Of floats: the squares of the first program's values and of what the others differ by, summed over the images that
+  /// Floats: the squares of the first program's values and of what the others differ by, summed over the images that
   /// each other program was compared on. Their ratio says more than ULP for a program that does not promise equal
   /// codes.
   std::vector<double> signal, noise;

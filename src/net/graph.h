@@ -100,7 +100,7 @@ struct Padding {
   bool operator==(const Padding&) const = default;
 };
 
-/// The same padding on opposite sides.
+/// Returns a padding that is equal on opposite sides.
 inline Padding even_padding(int vertical, int horizontal) { return {vertical, horizontal, vertical, horizontal}; }
 
 /// The window of a convolution or pool. Along each axis it gives

@@ -89,7 +89,7 @@ Found pixels_where(const Transform& t, const Is& is) {
   return found;
 }
 
-/// Of a corner that a turn made sharp the last pixels show little of the box.
+/// A turned box may end a few pixels early: the last pixels of a sharp corner show little of it.
 void expect_turned(const Box& found, const Box& label, const std::string& where) {
   constexpr double kOutside = 1, kMissing = 4;
   EXPECT_GT(found.x, label.x - kOutside) << where;

@@ -14,7 +14,7 @@ namespace octet {
 /// A valid Int8Graph in which every Int8Op occurs, with a residual, groups, and logits of 3 classes.
 Int8Graph every_op_graph();
 
-/// The same without the operators that format versions after this one brought.
+/// Returns graph_of_operators() without the operators that format versions after this one brought.
 Int8Graph graph_of_operators_until(int version);
 
 /// Parses a checkpoint, named test.safetensors in errors.

@@ -189,7 +189,7 @@ TEST(OnnxAttention, KeysTimesQueries) {
   expect_close(outputs(imported(model.bytes("y")), x), expected(x, 1));
 }
 
-/// Of one head, three dimensions; pixels first throughout.
+/// One head needs three dimensions only; pixels come first throughout.
 TEST(OnnxAttention, OneHead) {
   const at::Tensor x = images(6, 3, 2);
   ModelBuilder model({6, 3, 2});

@@ -20,7 +20,7 @@ constexpr float kScale = 0.013f;  // no power of two
 class Codes {
  public:
   explicit Codes(const std::vector<uint8_t>& codes) : codes_(codes) {}
-  /// Of NHWC.
+  /// Returns a code; they are stored as NHWC.
   int at(const Int8Node& node, int image, int row, int column, int channel) const {
     const Shape& s = node.shape;
     return codes_.at(((static_cast<size_t>(image) * s.h + row) * s.w + column) * s.c + channel);

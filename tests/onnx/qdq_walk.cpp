@@ -309,7 +309,7 @@ class Walk {
     return y;
   }
 
-  /// Of channels, with zeros.
+  /// Returns x with channels of zeros before and behind its own.
   Typed padded(const onnx::NodeProto& node, const Typed& x) const {
     const auto before = static_cast<int64_t>(input(node, 1).numbers[1]);
     const auto behind = static_cast<int64_t>(input(node, 1).numbers[5]);
@@ -347,7 +347,7 @@ class Walk {
     return y;
   }
 
-  /// Of [N, heads, rows, K] and [N, heads, K, columns].
+  /// Returns the matrix products of [N, heads, rows, K] and [N, heads, K, columns].
   static Typed product(const Typed& a, const Typed& b) {
     const int64_t matrices = a.shape[0] * a.shape[1], rows = a.shape[2], terms = a.shape[3], columns = b.shape[3];
     if (a.shape.size() != 4 || b.shape[1] != a.shape[1] || b.shape[2] != terms) throw std::runtime_error("MatMul");

@@ -145,7 +145,7 @@ TEST(OnnxSlices, AnyRangeOfEveryAxis) {
       }
 }
 
-/// Of channel c the pixel (i, j) of each block is channel (i * block + j) * C + c.
+/// Pixel (i, j) of each block of channel c becomes channel (i * block + j) * C + c.
 TEST(OnnxSlices, SpaceToDepth) {
   const at::Tensor x = images(3, 12, 6);
   for (const int64_t block : {2, 3}) {

@@ -128,8 +128,7 @@ TEST(TensorRtRules, WhatOctetWritesForTensorRtKeepsThem) {
     EXPECT_EQ(faults_of(written(graph)), std::vector<std::string>()) << graph.name;
 }
 
-/// Of an Add behind a convolution the first input is the convolution's, in reals, and the second the residual, as
-/// codes.
+/// The first input of an Add behind a convolution is the convolution's, in reals; the second is the residual, as codes.
 TEST(TensorRtRules, ResidualsAreQuantizedAndWhatIsAddedToThemIsNot) {
   int fused = 0, own = 0;
   for (const Int8Graph& graph : {zoo_network("resnet8"), with_sums()}) {

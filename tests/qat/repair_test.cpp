@@ -118,7 +118,7 @@ TEST(BiasCorrection, IsNotDecidedByTheFewValuesThatARangeCutsOff) {
   EXPECT_GT(bias.abs().max().item<double>(), 0);
 }
 
-/// Of many values a sample is taken, which is spread over images and pixels.
+/// Where a channel has many values, a sample is taken that is spread over images and pixels.
 TEST(BiasCorrection, LooksAtASampleOfManyValues) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = cuts_above_one();

@@ -146,8 +146,8 @@ TEST(EqualizeCurves, TheFunctionStaysAndChannelsFillOneRange) {
   }
 }
 
-/// Of channels -6..140 and -5..2 a range in the proportions of the second wastes less: the first leaves out 1.7 bits of
-/// it, while in one of the first's proportions the second would have 4.1 bits less.
+/// For channels -6..140 and -5..2 a range in the proportions of the second wastes less: the first leaves out 1.7 bits
+/// of it, while in one of the first's proportions the second would have 4.1 bits less.
 TEST(EqualizeCurves, FactorsByHand) {
   const std::vector<double> like = fitting_factors({{-1, 1}, {-2, 2}, {-4, 4}});
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(like[i], std::exp2(i - 1), 1e-12);

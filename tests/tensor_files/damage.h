@@ -7,7 +7,7 @@
 
 namespace octet::test {
 
-/// Of 3,000 copies with one to three random bytes changed, how many `refusal` has a message for.
+/// Makes 3,000 copies with one to three random bytes changed and returns for how many `refusal` has a message.
 template <typename Refusal>
 int refused_of_damaged(const std::string& bytes, unsigned seed, const Refusal& refusal) {
   std::mt19937 random(seed);

@@ -102,9 +102,10 @@ def write_pth(path, tensors, whole=False, compression=zipfile.ZIP_STORED):
 
 class Advice(unittest.TestCase):
     @classmethod
-    def setUpClass(cls):
+    def begin(cls):
+        """Trains the run that all tests go out from, once."""
         temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(temporary.cleanup)
+        unittest.addModuleCleanup(temporary.cleanup)
         cls.folder = pathlib.Path(temporary.name)
         cls.recipe = cls.folder / "tiny.yaml"
         cls.recipe.write_text(TINY, encoding="utf-8")
@@ -147,6 +148,10 @@ class Advice(unittest.TestCase):
         out = self.new(name)
         self.octet("train", recipe or self.recipe, "--out", out, *words)
         return out
+
+
+def setUpModule():
+    Advice.begin()
 
 
 class Exported(Advice):
@@ -395,5 +400,4 @@ class Pictures(Advice):
 
 
 if __name__ == "__main__":
-    del Advice  # its subclasses are the tests
     unittest.main()

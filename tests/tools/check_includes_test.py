@@ -36,6 +36,11 @@ class Includes(unittest.TestCase):
         for header in ("cmath", "cstdlib"):
             self.assertEqual(self.faults(f"#include <{header}>\nint a = std::abs(-1);\n"), [])
 
+    def test_containers_bring_move_but_not_exchange(self):
+        text = "#include <string>\nint a = std::move(b);\nint c = std::exchange(a, 1);\n"
+        self.assertEqual(self.faults(text), ["src/a.cpp:3: std::exchange without #include <utility>"])
+        self.assertEqual(self.faults("#include <utility>\n" + text), [])
+
     def test_comments_and_strings_use_nothing(self):
         self.assertEqual(self.faults('// std::max\n/* std::min\n std::sort */\nconst char* a = "std::find";\n'), [])
 

@@ -82,6 +82,14 @@ class Layers(unittest.TestCase):
             self.assertEqual([line.split(":")[0] for line in check_layers.small_files(root)], ["src/a.h"])
             self.assertEqual([line.split(":")[0] for line in check_layers.unlicensed(root)], ["src/b.h"])
 
+    def test_a_comment_on_a_declaration_is_a_sentence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "src").mkdir()
+            (root / "src" / "a.h").write_text("/// Of a row.\nint a;\n  /// The same, signed.\nint b;\n/// Offset of a row.\nint c;  ///< of it\n")
+            self.assertEqual([line.split(" ")[0] for line in check_layers.telegrams(root)], ["src/a.h:1:", "src/a.h:3:"])
+        self.assertEqual(list(check_layers.telegrams(pathlib.Path(__file__).resolve().parents[2])), [])
+
     def test_no_line_of_the_tree_is_too_long(self):
         self.assertEqual(list(check_layers.long_lines(pathlib.Path(__file__).resolve().parents[2])), [])
 

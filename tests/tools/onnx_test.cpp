@@ -147,7 +147,7 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   EXPECT_EQ(train("weights", {"--set", "model.weights=" + float_weights}).code, 0);
 }
 
-/// The same pictures to the same network, which takes mean and deviation off itself or has them in the recipe.
+/// A network that takes mean and deviation off itself answers as one that has them in the recipe.
 TEST_F(Onnx, AFileMayNormalizeItsPicturesItself) {
   ASSERT_EQ(train("plain").code, 0);
   for (const bool bytes : {false, true}) {

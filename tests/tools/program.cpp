@@ -2,6 +2,7 @@
 #include "tests/tools/program.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 
 #include "src/base/files.h"
 #include "tests/source_dir.h"
+#include "tests/tools/built.h"
 
 namespace octet::test {
 namespace {
@@ -64,12 +66,13 @@ void ToolTest::write(const std::string& name, const std::string& contents) const
 }
 
 Answer ToolTest::octet(std::vector<std::string> arguments, const Start& start) const {
-  arguments.insert(arguments.begin(), OCTET_PROGRAM);
+  arguments.insert(arguments.begin(), octet_program());
   return command(std::move(arguments), start);
 }
 
 Answer ToolTest::command(std::vector<std::string> words, const Start& start) const {
-  const std::string out = path("stdout.txt"), err = path("stderr.txt");
+  const int number = started_++;
+  const std::string out = path(fmt::format("stdout.{}.txt", number)), err = path(fmt::format("stderr.{}.txt", number));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

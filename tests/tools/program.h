@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -34,7 +35,7 @@ class ToolTest : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void write(const std::string& name, const std::string& contents) const;
 
-  /// build/octet with these arguments. Fails the test when it takes longer than a minute.
+  /// build/octet with these arguments. Fails the test when it takes longer than a minute. May be called concurrently.
   Answer octet(std::vector<std::string> arguments, const Start& start = {}) const;
   Answer command(std::vector<std::string> words, const Start& start = {}) const;
 
@@ -43,6 +44,7 @@ class ToolTest : public ::testing::Test {
 
  private:
   std::filesystem::path folder_;
+  mutable std::atomic<int> started_ = 0;  // programs
 };
 
 /// A Python with these modules ("numpy, safetensors"): OCTET_PYTHON, tools/setup.sh's, python3; or "".

@@ -7,16 +7,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "src/base/files.h"
 #include "src/recipe/run.h"
+#include "tests/tools/built.h"
 #include "tests/tools/ranks_tool.h"
 
 namespace octet::test {
@@ -48,7 +51,7 @@ std::string to_go_on(const RunDirectory& run) {
 
 /// It holds the connections open and says nothing; rank 0 also stops the store through which the others meet.
 TEST_F(RanksEnd, AStoppedProcessEndsTheRun) {
-  for (const int stopped : {1, 0}) {
+  const auto ends = [&](int stopped) {
     const RunDirectory run{path(fmt::format("run{}", stopped))};
     std::chrono::steady_clock::time_point begin;
     const Answer answer =
@@ -61,7 +64,9 @@ TEST_F(RanksEnd, AStoppedProcessEndsTheRun) {
     expect_part(answer.err, fmt::format("rank {} of 2 stops: rank {} gives no sign of life", 1 - stopped, stopped));
     expect_part(answer.err, to_go_on(run));
     if (stopped == 1) expect_part(read_file(run.report_html()), "gives no sign of life");
-  }
+  };
+  const auto other = std::async(std::launch::async, ends, 1);  // most of the time both wait
+  ends(0);
 }
 
 /// Nor can the store of a stopped rank 0 take the launcher's word that another was killed.
@@ -147,25 +152,38 @@ class Listener {
 
 /// As torchrun starts it.
 std::string as_rank(int rank, int port, const std::string& arguments) {
-  return fmt::format("WORLD_SIZE=2 RANK={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} train {}", rank, port, OCTET_PROGRAM,
-                     arguments);
+  return fmt::format("WORLD_SIZE=2 RANK={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} train {}", rank, port,
+                     octet_program(), arguments);
 }
 
 /// It waits up to ten minutes for the others to come; who does not want to wait stops it at once.
 TEST_F(RanksEnd, WhoWaitsForTheOthersStopsWhenAsked) {
-  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run");
-  for (const int rank : {0, 1}) {
-    const int port = Listener().port();
+  const std::string recipe = path("tiny.yaml") + " --device cpu --out " + path("run"),
+                    waits = "waits for rank 1, up to ten minutes";
+  std::array<int, 2> ports{};
+  {
+    const Listener first, second;  // at once, so that the ports differ
+    ports = {first.port(), second.port()};
+  }
+  write("said", "");  // by rank 0; the others do not speak
+  const auto stops = [&](size_t rank) {
     const auto begin = std::chrono::steady_clock::now();
-    const Answer stopped =
-        command({"bash", "-c", "exec env " + as_rank(rank, port, recipe)}, {.during = [&](pid_t waits) {
-                  std::this_thread::sleep_for(std::chrono::seconds(8));
-                  ::kill(waits, SIGINT);
-                }});
-    if (rank == 0) expect_part(stopped.err, "waits for rank 1, up to ten minutes");  // the others do not speak
+    const std::string start =
+        as_rank(static_cast<int>(rank), ports[rank], recipe) + (rank == 0 ? " 2>" + path("said") : "");
+    const Answer stopped = command({"bash", "-c", "exec env " + start}, {.during = [&](pid_t waiting) {
+                                     while (read_file(path("said")).find(waits) == std::string::npos &&
+                                            std::chrono::steady_clock::now() - begin < std::chrono::seconds(14))
+                                       std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                     ::kill(waiting, SIGINT);
+                                   }});
     EXPECT_EQ(stopped.code, 130) << stopped.err;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  };
+  {
+    const auto other = std::async(std::launch::async, stops, 1);
+    stops(0);
   }
+  expect_part(read_file(path("said")), waits);
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

@@ -9,6 +9,7 @@
 
 #include "src/base/files.h"
 #include "src/recipe/run.h"
+#include "tests/tools/built.h"
 #include "tests/tools/ranks_tool.h"
 
 namespace octet::test {
@@ -155,7 +156,7 @@ TEST_F(RanksTool, ARefusalIsSaidOnce) {
 /// "auto" is no CPU where several were asked for by name: --gpus.
 TEST_F(RanksTool, WithoutAGpuTheCpuIsNotTakenUnasked) {
   const std::string hidden =
-      fmt::format("CUDA_VISIBLE_DEVICES= {} train {} --out {}", OCTET_PROGRAM, path("tiny.yaml"), path("run"));
+      fmt::format("CUDA_VISIBLE_DEVICES= {} train {} --out {}", octet_program(), path("tiny.yaml"), path("run"));
   const Answer launched = command({"bash", "-c", hidden + " --gpus 2"});
   expect_refusal(launched, 2, {"2 processes train on a GPU each: ", "on the CPU with --device cpu"});
   EXPECT_EQ(std::count(launched.err.begin(), launched.err.end(), '\n'), 1);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "src/engine/engine.h"
+#include "tests/tools/built.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {
@@ -75,8 +76,8 @@ TEST_F(Usage, DeviceNamesOneOfSeveralGpus) {
     expect_refusal(octet({"bench", "--model", "resnet8", "--device", wrong}), 2,
                    {"--device", "'" + std::string(wrong) + "'", "cuda:1"});
   const auto seeing = [&](const char* visible, const std::string& device) {
-    return command({"env", std::string("CUDA_VISIBLE_DEVICES=") + visible, OCTET_PROGRAM, "bench", "--model", "resnet8",
-                    "--size", "32", "--seconds", "0.01", "--device", device});
+    return command({"env", std::string("CUDA_VISIBLE_DEVICES=") + visible, octet_program(), "bench", "--model",
+                    "resnet8", "--size", "32", "--seconds", "0.01", "--device", device});
   };
   expect_refusal(seeing("4,7", "cuda:2"), 2, {"--device cuda:2", "CUDA_VISIBLE_DEVICES=4,7", "2 GPUs", "cuda:0"});
   expect_refusal(seeing("7", "cuda:1"), 2, {"--device cuda:1", "1 GPU, from cuda:0"});
@@ -120,16 +121,15 @@ TEST_F(Usage, AFullStdoutIsAnErrorAndAClosedPipeIsNot) {
   const Answer full = octet({"doctor"}, {.stdout_path = "/dev/full"});
   EXPECT_EQ(full.code, 3);
   expect_part(full.err, "stdout: cannot write the result: No space left on device");
-  const Answer pipe = command({"sh", "-c", "{ sleep 0.3; '" OCTET_PROGRAM "' doctor; echo $? >&2; } | true"});
+  const Answer pipe = command({"sh", "-c", "{ sleep 0.3; '" + octet_program() + "' doctor; echo $? >&2; } | true"});
   EXPECT_EQ(pipe.err, "0\n");
 }
 
-#if !OCTET_TRAINING
 TEST_F(Usage, WithoutLibTorchTrainingCommandsSayWhy) {
+  if (built_for_training()) GTEST_SKIP() << "this octet has LibTorch";
   for (const char* name : {"train", "calibrate", "analyze", "search", "export"})
     expect_refusal(octet({name, "x.yaml"}), 2, {name, "needs LibTorch", "OCTET_TRAINING=OFF"});
 }
-#endif
 
 }  // namespace
 }  // namespace octet::test

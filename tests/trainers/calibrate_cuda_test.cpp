@@ -13,9 +13,9 @@
 namespace octet {
 namespace {
 
-/// Of scales, relative. Sums of a convolution in another order move them by up to 8e-7 in resnet8 and 2e-6 in
-/// mobilenet_v2 (LibTorch's two convolutions on the CPU, three seeds); inputs and weights rounded to TF32's ten bits,
-/// there too, move the worst edge by 2e-4 to 3e-3.
+/// How far scales may differ, relative. Sums of a convolution in another order move them by up to 8e-7 in resnet8 and
+/// 2e-6 in mobilenet_v2 (LibTorch's two convolutions on the CPU, three seeds); inputs and weights rounded to TF32's ten
+/// bits, there too, move the worst edge by 2e-4 to 3e-3.
 constexpr double kAgree = 2e-5;
 
 struct Calibrated {

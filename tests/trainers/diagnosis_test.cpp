@@ -75,7 +75,7 @@ TEST(Diagnosis, NamesTheLayerWhoseWeightsHaveAScaleFarTooWide) {
   EXPECT_TRUE(has(text, "quant.layers: [{match: \"conv2\", weight_bits: 8}]")) << text;
 }
 
-/// Of two bits this network is told apart from the float network, of eight it is not.
+/// With two bits this network differs significantly from the float network, with eight it does not.
 TEST(Diagnosis, IsInTheReportOfARunWhereInt8IsSignificantlyWorseAndNowhereElse) {
   for (const int bits : {8, 2}) {
     const Folder folder("diagnosis_report");

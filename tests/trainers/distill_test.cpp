@@ -50,7 +50,7 @@ TEST(Distill, LossAndGradientAreTheFormulas) {
   }
 }
 
-/// Of pixels it is the mean over pixels, whose logits lie a class apart.
+/// For pixels, whose logits lie a class apart, the loss is the mean over pixels.
 TEST(Distill, OfPixelsIsTheMeanOfPixels) {
   at::manual_seed(3);
   const Task task{Labels::pixels, {5, 2, 3}};

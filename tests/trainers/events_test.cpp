@@ -16,7 +16,7 @@ namespace {
 using testing_trainers::Folder;
 using testing_trainers::tiny_recipe;
 
-/// Of all files, by name: the order in which they were begun, for starts of different seconds.
+/// Returns the records of all files, by name: in the order in which they were begun, for starts of different seconds.
 std::vector<std::vector<test::EventRecord>> events_of(const RunDirectory& directory) {
   std::vector<std::vector<test::EventRecord>> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory.events()))

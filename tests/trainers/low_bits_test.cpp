@@ -27,7 +27,7 @@ double top1(const Run& run, const char* name, Program& program) {
   return 100 * measure(run, name, program, run.data.validation_images()).evaluation.top1;
 }
 
-/// Of the recipe's QAT from these float weights, with other settings of section quant.
+/// Returns the top-1 of the recipe's QAT from these float weights, with other settings of section quant.
 double qat_top1(Run run, const Weights& float_weights, const std::string& folder, EdgeScales scales,
                 WeightCalibrator weight_calibrator, double* ptq = nullptr) {
   run.directory = {folder};

@@ -31,7 +31,7 @@ struct Layer {
     tensors = {at::rand({3}) + 0.5, at::randn({3}), at::randn({3}), at::rand({3}) + 0.5};
   }
 
-  /// Of the pictures [begin, end), with leaves of its own.
+  /// Computes the pictures [begin, end), with leaves of its own.
   void run(int64_t begin, int64_t end, const GatherShares* gather) {
     x = x.slice(0, begin, end).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
     for (at::Tensor* leaf : {&tensors.weight, &tensors.bias}) leaf->set_requires_grad(true);

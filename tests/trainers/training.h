@@ -64,7 +64,7 @@ struct Training {
   Training(const OptimizerRecipe& recipe, const std::string& checkpoint, bool qat, at::Device device = at::kCPU)
       : Training(recipe, checkpoint, Variant{.name = "", .qat = qat}, device) {}
 
-  /// Of the variant what is no part of the recipe.
+  /// variant: what is no part of the recipe.
   Training(const OptimizerRecipe& recipe, const std::string& checkpoint, const Variant& variant, at::Device device)
       : recipe_(recipe), data(tiny_data()), graph(tiny_graph()), weights(to_device(initial_weights(graph, 7), device)) {
     at::set_num_threads(1);  // a network this small only waits for a second one

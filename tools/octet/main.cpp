@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -161,6 +162,17 @@ ExitCode run(int argc, char** argv) {
   return action();
 }
 
+/// Ends the process without LibTorch's destructors, which are a third of what a short command takes: all that is to
+/// outlive it is written and closed by now. AddressSanitizer looks for leaks behind them.
+int leave(ExitCode code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+#ifndef __SANITIZE_ADDRESS__
+  std::_Exit(static_cast<int>(code));
+#endif
+  return static_cast<int>(code);
+}
+
 }  // namespace
 
 void print_result(const Common& common, const std::string& text, const std::function<std::string()>& json) {
@@ -175,20 +187,21 @@ void print_result(const Common& common, const std::string& text, const std::func
 }  // namespace octet::cli
 
 int main(int argc, char** argv) {
-  using octet::cli::complain;
+  using octet::ExitCode;
+  using octet::cli::complain, octet::cli::leave;
   try {
-    return static_cast<int>(octet::cli::run(argc, argv));
+    return leave(octet::cli::run(argc, argv));
   } catch (const octet::Error& error) {
     complain(error.what());
-    return static_cast<int>(error.code());
+    return leave(error.code());
   } catch (const std::bad_alloc&) {
     complain("out of memory; a smaller batch size (--set train.batch_size=...) may fit");
-    return static_cast<int>(octet::ExitCode::data);
+    return leave(ExitCode::data);
   } catch (const std::filesystem::filesystem_error& error) {
     complain(fmt::format("{}: {}", error.path1().string(), error.code().message()));
-    return static_cast<int>(octet::ExitCode::data);
+    return leave(ExitCode::data);
   } catch (const std::exception& error) {
     complain(fmt::format("internal error: {}", error.what()));
-    return static_cast<int>(octet::ExitCode::promise);
+    return leave(ExitCode::promise);
   }
 }

@@ -25,8 +25,8 @@ class Objective {
   /// What a batch is beside its outputs and labels.
   struct Whole {
     PictureSize input;  ///< of its images; 0 x 0: the network's own
-    /// Of processes that have equal numbers of the batch's images each, but may not have equal numbers of labelled
-    /// pixels or boxes: the mean of their losses is the batch's; null: the batch is whole.
+    /// Sums over the processes that share the batch: they have equal numbers of its images, but maybe not of labelled
+    /// pixels or boxes, and the mean of their losses is to be the batch's. Null: the batch is whole.
     const GatherShares* shares = nullptr;
     bool box_l1 = false;  ///< of boxes: with the L1 loss that YOLOX has in its last epochs
   };

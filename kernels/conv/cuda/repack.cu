@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// The same operations in the same order as fold() (src/quant/node_constants.cpp).
+/// Computes multiplier and bias of channel k by the operations of fold() (src/quant/node_constants.cpp), in their
+/// order.
 __device__ void fold_channel(const RepackedLayer& r, int k) {
   const TrainedLayer& l = r.layer;
   double gain = 1, offset = l.bias != nullptr ? l.bias[k] : 0.0;
