@@ -95,7 +95,7 @@ TEST(Sensitivity, ASilentChannelIsNotAmongTheWorst) {
   }
 }
 
-/// Of several outputs each counts alike: one that is a thousand times as large does not hide what the other loses.
+/// Each of several outputs counts alike: one that is a thousand times as large does not hide what the other loses.
 TEST(Sensitivity, OfSeveralOutputsEachCountsAlike) {
   const c10::NoGradGuard no_grad;
   ModelSpec spec = test::family("graph", 8);

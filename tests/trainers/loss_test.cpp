@@ -89,7 +89,7 @@ TEST(Loss, OfPixelsIsLibTorchsWithoutSmoothing) {
   EXPECT_NEAR(mean_loss(logits, labels, 0).item<double>(), theirs.item<double>(), 1e-6);
 }
 
-/// Of a mixed image the loss is that of its two classes, weighted; so is its gradient, and what is right.
+/// The loss of a mixed image is that of its two classes, weighted; so is its gradient, and what is right.
 TEST(Loss, OfMixedPicturesIsTheWeightedSum) {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({4, 5}), own = at::tensor({1, 4, 0, 2}, at::kLong),

@@ -62,7 +62,7 @@ OCTET_ALWAYS_INLINE __m512i round_words(__m512 t0, __m512 t1, const EpilogueCons
   return _mm512_adds_epi16(_mm512_packs_epi32(q0, q1), k.zero_point_words);
 }
 
-/// The same where all values fit into int32 (Epilogue::fits_int32) and pack_bounded() follows.
+/// Rounds as round_words() does, where all values fit into int32 (Epilogue::fits_int32) and pack_bounded() follows.
 OCTET_ALWAYS_INLINE __m512i round_bounded(__m512 t0, __m512 t1, const EpilogueConstants& k) {
   return _mm512_adds_epi16(_mm512_packs_epi32(_mm512_cvtps_epi32(t0), _mm512_cvtps_epi32(t1)), k.zero_point_words);
 }

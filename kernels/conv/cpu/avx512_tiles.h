@@ -80,7 +80,7 @@ OCTET_ALWAYS_INLINE void finish_pair(const GemmTile& tile, const EpilogueConstan
   }
 }
 
-/// The same for 32 channels that exist and values that fit into int32: no mask, and one clamp for 64 codes.
+/// Finishes a pair whose 32 channels exist and whose values fit into int32: no mask, and one clamp for 64 codes.
 template <bool kResidual, int kRows>
 OCTET_ALWAYS_INLINE void finish_full(const GemmTile& tile, const EpilogueConstants& constants,
                                      __m512i (&acc)[kRows][2]) {
