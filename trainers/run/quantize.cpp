@@ -36,14 +36,18 @@ constexpr size_t kProofImages = 2;  // engines promise equal codes for every ima
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
 
-/// Throws for a network that has nothing to quantize, or weights that are not finite.
-void require_usable(const QuantizeRequest& request, const Graph& graph, const Weights& weights) {
-  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return has_weight(node.op); }))
-    throw usage_error(fmt::format("{}: no convolution and no linear layer: nothing gains by int8", request.network));
+void require_finite(const QuantizeRequest& request, const Weights& weights) {
   for (const auto& [name, tensor] : weights)
     if (!tensor.detach().isfinite().all().item<bool>())
       throw data_error(fmt::format("{}: '{}' holds NaN or infinity: the float network is broken",
                                    request.weights.empty() ? request.network : request.weights, name));
+}
+
+/// Throws for a network that has nothing to quantize, or weights that are not finite.
+void require_usable(const QuantizeRequest& request, const Graph& graph, const Weights& weights) {
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return has_weight(node.op); }))
+    throw usage_error(fmt::format("{}: no convolution and no linear layer: nothing gains by int8", request.network));
+  require_finite(request, weights);
 }
 
 Run open(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
@@ -68,8 +72,10 @@ Run open(const QuantizeRequest& request, FloatNetwork network, at::Device device
   return run;
 }
 
-/// Returns the weights of the ONNX file where they lie, for large networks need the memory: nothing may write to them.
-Weights imported_weights(const Run& run) {
+/// Returns the weights of the network, those of an ONNX file where they lie, for large networks need the memory:
+/// nothing may write to them.
+Weights float_weights(const Run& run) {
+  if (!run.onnx_weights || !run.recipe.model.weights.empty()) return starting_weights(run);
   Weights weights;
   for (const auto& [name, tensor] : run.onnx_weights->tensors)
     weights.emplace(name, at::from_blob(
@@ -220,13 +226,24 @@ FloatNetwork open_network(QuantizeRequest& request) {
   return {build_model(spec), nullptr};
 }
 
+std::unique_ptr<Program> unquantized_program(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
+  const Run run = open(request, std::move(network), device);
+  const Weights weights = float_weights(run);
+  require_finite(request, weights);
+  return float_program(run.graph, weights, request.preprocessing);
+}
+
+void forget_recipe(Int8Graph& graph) {
+  graph.recipe_hash.clear();
+  graph.own_names = true;
+}
+
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   Unlabelled opened{open(request, std::move(network), device), nullptr, {}};
   Run& run = opened.run;
   run.recipe.evaluate.batch_size = kProofImages;
   opened.tensors = open_inputs(request, run);
-  const bool as_imported = run.onnx_weights && request.weights.empty();
-  opened.weights = as_imported ? imported_weights(run) : starting_weights(run);
+  opened.weights = float_weights(run);
   run.onnx_weights.reset();
   require_usable(request, run.graph, opened.weights);
   return opened;
@@ -295,7 +312,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   result.outputs = std::move(costs.outputs);
   result.layers = std::move(costs.layers);
   result.graph = to_int8(run, best->model);
-  result.graph.recipe_hash.clear();  // there is no recipe
+  forget_recipe(result.graph);
   if (tensors) {
     const Int8Node& input = result.graph.nodes.front();
     tensors->set_codes(input.out);
