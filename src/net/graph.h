@@ -142,6 +142,7 @@ struct Graph {
   std::vector<Node> nodes;   ///< nodes[0] is the input
   std::vector<int> outputs;  ///< nodes, in the order in which a Program gives them; infer_shapes fills an empty list
                              ///< with the last node
+  std::vector<std::string> file_outputs;  ///< of a network from an ONNX file: what the file calls the outputs
 
   /// Returns the classes of a classifier, which has one output [classes, 1, 1]. Throws Error(usage) naming the outputs
   /// of any other network.

@@ -285,7 +285,8 @@ TEST(OnnxExport, ANetworkOfAFileKeepsTheNamesOfItsEnds) {
   graph.nodes.front().name = "pixels";
   graph.nodes[static_cast<size_t>(graph.outputs.front())].name = "scores";
   for (const bool own : {false, true}) {
-    const std::string bytes = write_qdq(graph, {.own_names = own});
+    graph.own_names = own;
+    const std::string bytes = write_qdq(graph, {});
     onnx::ModelProto model;
     ASSERT_TRUE(model.ParseFromString(bytes));
     EXPECT_EQ(model.graph().input(0).name(), own ? "pixels" : "images");

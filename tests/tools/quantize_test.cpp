@@ -207,7 +207,7 @@ TEST_F(Quantize, AnalyzeShowsWhatEveryLayerCosts) {
   expect_refusal(octet({"analyze", path("net.onnx"), "--preset", "yolo"}), 2,
                  {"without --images FOLDER expected a recipe or run, found a float network"});
   write("recipe.yaml", "data: {format: synthetic}\n");
-  expect_refusal(octet({"analyze", path("recipe.yaml"), "--preset", "yolo"}), 2, {"a recipe or run says how images"});
+  expect_refusal(octet({"analyze", path("recipe.yaml"), "--preset", "yolo"}), 2, {"a recipe or run says itself"});
   expect_refusal(octet({"analyze", path("recipe.yaml"), "--images", path("images")}), 2, {"a recipe or run says"});
 }
 

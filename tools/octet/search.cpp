@@ -80,7 +80,6 @@ void show(const Common& common, const SearchOptions& options, const FoundPlans& 
 
 /// Searches a network by images without labels: a plan is judged by what the outputs lose.
 ExitCode search_images(const Common& common, SearchOptions options) {
-  if (!common.set.empty()) throw usage_error("search: --set is for a recipe or run; leave it out");
   options.network.request.network = options.target;
   options.network.out = common.out;
   options.network.html = options.html;
@@ -103,15 +102,8 @@ ExitCode search(const Common& common, SearchOptions options, bool network_option
   for (const std::string& file : {common.out, options.svg, options.html})
     if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
-  if (!options.network.request.images.empty()) {
-    if (is_run || options.target.ends_with(".yaml"))
-      throw usage_error(fmt::format("{} says itself which images are read; leave --images FOLDER out", options.target));
+  if (is_network("search", common, options.target, options.network, network_options))
     return search_images(common, options);
-  }
-  if (network_options)
-    throw usage_error(
-        "search: a recipe or run says how images are read; of options that say it for a network none is "
-        "taken without --images FOLDER");
   if (options.images > 0) options.search.images = options.images;
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe =

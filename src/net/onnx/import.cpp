@@ -56,6 +56,7 @@ class Importer {
     require_different(outputs);
     ImportedNetwork imported = guarded("", [&] { return network_.finish(outputs); });
     imported.graph.name = std::filesystem::path(file_.name).stem().string();
+    imported.graph.file_outputs = outputs_;
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
     imported.opset = file_.opset;
     return imported;
@@ -382,18 +383,30 @@ std::vector<std::string> output_names(const OnnxFile& file) {
   return names;
 }
 
-void name_outputs(Int8Graph& graph, const std::vector<std::string>& names) {
+namespace {
+
+/// Returns the names that the outputs get: those given, but for one that another node has, or that is no text.
+template <typename AnyGraph>
+std::vector<std::string> usable_names(const AnyGraph& graph, const std::vector<std::string>& names) {
+  std::vector<std::string> usable;
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     const std::string& name = names.at(o);
-    const bool taken =
-        std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Int8Node& node) { return node.name == name; });
-    if (!taken && !name.empty() && printable(name) == name)
-      graph.nodes[static_cast<size_t>(graph.outputs[o])].name = name;
+    const std::string& own = graph.nodes[static_cast<size_t>(graph.outputs[o])].name;
+    const bool taken = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const auto& node) { return node.name == name && name != own; });
+    usable.push_back(taken || name.empty() || printable(name) != name ? own : name);
   }
+  return usable;
 }
 
-void name_outputs(Int8Graph& graph, const std::string& path, const std::vector<std::string>& outputs) {
-  name_outputs(graph, outputs.empty() ? output_names(open_onnx_file(path)) : outputs);
+}  // namespace
+
+void name_outputs(Int8Graph& graph, const std::vector<std::string>& names) {
+  const std::vector<std::string> usable = usable_names(graph, names);
+  for (size_t o = 0; o < usable.size(); ++o) graph.nodes[static_cast<size_t>(graph.outputs[o])].name = usable[o];
+  graph.own_names = true;
 }
+
+std::vector<std::string> names_of_outputs(const Graph& graph) { return usable_names(graph, graph.file_outputs); }
 
 }  // namespace octet
