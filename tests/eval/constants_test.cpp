@@ -83,7 +83,10 @@ Graph every_constant() {
                           node("swish", "hard_swish", {"plain"}),
                           node("leaky", "leaky_relu", {"plain"}),
                           node("gelu", "gelu", {"plain"}),
-                          node("tanh", "tanh", {"plain"}),
+                          node("mish", "mish", {"plain"}),
+                          node("elu", "elu", {"mish"}),
+                          node("softplus", "softplus", {"elu"}),
+                          node("tanh", "tanh", {"softplus"}),
                           node("sum", "add", {"silu", "swish"}),
                           node("cat", "concat", {"sum", "leaky", "tanh"}),
                           node("other", "conv2d", {"gelu"}, {{"out_channels", 18}}),
@@ -231,7 +234,7 @@ TEST_F(PlantedFault, ScalesOfTheWrongEdge) {
 }
 
 TEST_F(PlantedFault, TablesOfAnotherFunctionOrShifted) {
-  for (const char* name : {"silu", "swish", "leaky", "gelu", "tanh", "gate"}) {
+  for (const char* name : {"silu", "swish", "leaky", "gelu", "mish", "elu", "softplus", "tanh", "gate"}) {
     changed(name, "table entry", [](Int8Node& n) { std::rotate(n.table.begin(), n.table.begin() + 1, n.table.end()); });
     converted(name, "table entry", [&](QuantizedNetwork& n) {
       Curve& curve = at(n.prepared.graph, name).curve;
