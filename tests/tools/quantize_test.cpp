@@ -237,6 +237,19 @@ TEST_F(Quantize, FoldedBatchNormIsSeenInTheWeights) {
                  {"folded.safetensors: BatchNorm is folded into these convolutions", "set model.folded: true"});
 }
 
+/// Whose activations overflow: the layer is named, and no phase of training, which this user has none of.
+TEST_F(Quantize, ANetworkThatOverflowsIsRefusedByItsLayer) {
+  ModelBuilder model({3, 12, 20});
+  model.weight("first.weight", {8, 3, 3, 3}, 1e20f, 2e20f);
+  model.weight("second.weight", {8, 8, 3, 3}, 1e20f, 2e20f);
+  model.node("Conv", {"image", "first.weight"}, "a");
+  model.node("Conv", {"a", "second.weight"}, "b");
+  write("net.onnx", model.bytes("b"));
+  const Answer answer = quantize({"--preset", "yolo", "--out", path("refused.safetensors")});
+  expect_refusal(answer, 1, {"second", "overflows"});
+  EXPECT_EQ(answer.err.find("phase"), std::string::npos) << answer.err;
+}
+
 TEST_F(Quantize, NetworksThatCannotServeAreNamed) {
   ModelBuilder pool({3, 12, 20});
   pool.node("GlobalAveragePool", {"image"}, "a");

@@ -251,6 +251,10 @@ void add_network_options(CLI::App& app, QuantizeOptions& options) {
   app.add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
 }
 
+void add_repair(CLI::App& app, QuantizeOptions& options) {
+  app.add_option("--repair", options.repair, "none, bias (default), fast, full: tried, and taken where they pay");
+}
+
 void add_quantize(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<QuantizeOptions>();
   QuantizeRequest& request = options->request;
@@ -262,7 +266,7 @@ void add_quantize(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--limit", request.limit, "at most so many images, evenly spaced (default: 300)")
       ->check(CLI::Range(3, 1000000));
   add_network_options(*command, *options);
-  command->add_option("--repair", options->repair, "none, bias (default), fast, full: tried, and taken where they pay");
+  add_repair(*command, *options);
   command->add_option("--classes-file", options->classes_file, "names of the classes, one a line, in their order");
   command->add_option("--onnx", options->onnx, "also write the int8 network as ONNX (Q/DQ)");
   command->add_option("--profile", options->profile, "for onnxruntime (default), openvino, tensorrt, int32_bias");

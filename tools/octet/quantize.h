@@ -17,6 +17,9 @@ namespace octet::cli {
 /// all options but NETWORK, --images, --limit and the files that are written.
 void add_network_options(CLI::App& command, QuantizeOptions& options);
 
+/// Declares --repair.
+void add_repair(CLI::App& command, QuantizeOptions& options);
+
 /// Whether the target of command `who` is a network, which is quantized by images, in place of a recipe or run. Throws
 /// Error(usage) for a network without images or with --set, and for images or other options of a network without one.
 bool is_network(const std::string& who, const Common& common, const std::string& target, const QuantizeOptions& network,

@@ -78,6 +78,11 @@ void show(const Common& common, const SearchOptions& options, const FoundPlans& 
   if (options.has_target() && !found.result.chosen) refuse(found);
 }
 
+/// Returns the name of the repair that was taken.
+std::string taken_repair(const Quantized& made) {
+  return made.repairs.empty() ? "none" : made.repairs[made.repaired].name;
+}
+
 /// Searches a network by images without labels: a plan is judged by what the outputs lose.
 ExitCode search_images(const Common& common, SearchOptions options) {
   options.network.request.network = options.target;
@@ -88,10 +93,13 @@ ExitCode search_images(const Common& common, SearchOptions options) {
   const SearchedNetwork searched = search_network(options.network, options.search, common.device);
   const FoundPlans found{searched.found, options.search, static_cast<long>(searched.images)};
   show(common, options, found, [&] {
-    write_checkpoint(common.out, *searched.chosen);
-    say(fmt::format("wrote {}\nproof: {}", common.out, verdict(searched.comparison)));
+    write_checkpoint(common.out, searched.chosen->graph);
+    say(fmt::format("wrote {}: {} lost on {} that chose nothing, repairs: {}\nproof: {}", common.out,
+                    percent(searched.chosen->outputs.front().lost),
+                    counted(static_cast<long>(searched.chosen->measured_on), "image"), taken_repair(*searched.chosen),
+                    verdict(searched.chosen->comparison)));
   });
-  return searched.comparison.broken() ? ExitCode::promise : ExitCode::ok;
+  return searched.chosen && searched.chosen->comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 ExitCode search(const Common& common, SearchOptions options, bool network_options) {
@@ -158,6 +166,7 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   CLI::App* group = command->add_option_group("of a network");
   options->network.method = "mse";
   add_network_options(*group, options->network);
+  add_repair(*group, options->network);
   group->add_flag("--force", options->network.force, "replace files that exist");
   command->callback([&common, &action, options, group] {
     action = [&common, options, given = group->count_all() > 0] {

@@ -193,6 +193,26 @@ double correct(const Run& run, const std::vector<at::Tensor>& held, const FloatO
   return lost;
 }
 
+/// Takes off what to_int8() says of the recipe, for a network that none made.
+void forget_recipe(Int8Graph& graph) {
+  graph.recipe_hash.clear();
+  graph.own_names = true;
+}
+
+/// Compares the QAT graph with the engines of this machine that promise its codes, over the first test images.
+Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<OwnedProgram> programs;
+  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
+  for (const Engine* engine : exact_engines()) {
+    if (engine->on_gpu() && run.device.is_cpu()) continue;
+    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
+  }
+  EvaluationSet set = run.data.test_images(kProofImages);
+  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
+  comparison.constants = derived_constants(run, model, graph);
+  return comparison;
+}
+
 }  // namespace
 
 FloatNetwork open_network(QuantizeRequest& request) {
@@ -233,11 +253,6 @@ std::unique_ptr<Program> unquantized_program(const QuantizeRequest& request, Flo
   return float_program(run.graph, weights, request.preprocessing);
 }
 
-void forget_recipe(Int8Graph& graph) {
-  graph.recipe_hash.clear();
-  graph.own_names = true;
-}
-
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   Unlabelled opened{open(request, std::move(network), device), nullptr, {}};
   Run& run = opened.run;
@@ -247,19 +262,6 @@ Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network,
   run.onnx_weights.reset();
   require_usable(request, run.graph, opened.weights);
   return opened;
-}
-
-Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
-  std::vector<OwnedProgram> programs;
-  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
-  for (const Engine* engine : exact_engines()) {
-    if (engine->on_gpu() && run.device.is_cpu()) continue;
-    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
-  }
-  EvaluationSet set = run.data.test_images(kProofImages);
-  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
-  comparison.constants = derived_constants(run, model, graph);
-  return comparison;
 }
 
 Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {

@@ -97,12 +97,6 @@ struct Unlabelled {
 /// Opens network, weights and images of a request. Throws as quantize() does.
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device);
 
-/// Takes off what to_int8() says of the recipe, for a network that none made.
-void forget_recipe(Int8Graph& graph);
-
-/// Compares the QAT graph with the engines of this machine that promise its codes, over the first test images.
-Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
-
 /// Quantizes `network`, which is open_network(request). Throws Error(usage) and Error(data) for a network or images
 /// that cannot be used, naming file and cure; Error(promise) for weights and activations that are not finite, naming
 /// the layer; Error(interrupted).

@@ -181,18 +181,19 @@ SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions&
     throw usage_error(
         "--method auto: is for one network, not for each plan of a search; name another, or leave it out");
   return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
-    auto [run, tensors, weights] = open_unlabelled(options.request, std::move(network), device);
-    run.recipe.calibrate.batch_size = calibration_batch(run);
-    run.recipe.calibrate.method = options.request.method;
-    const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
-    require_differences(images, /*are_images=*/!tensors);
-    SearchedNetwork result{search_bits_unlabelled(run, weights, search, images), run.data.validation.size(), {}, {}};
-    if (!result.found.chosen) return result;
-    run.recipe = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers);
-    const QuantizedModel model = calibrated(run, weights);
-    result.chosen = to_int8(run, model);
-    forget_recipe(*result.chosen);
-    result.comparison = prove(run, model, *result.chosen);
+    SearchedNetwork result;
+    {
+      auto [run, tensors, weights] = open_unlabelled(options.request, network, device);
+      run.recipe.calibrate.batch_size = calibration_batch(run);
+      run.recipe.calibrate.method = options.request.method;
+      const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
+      require_differences(images, /*are_images=*/!tensors);
+      result.found = search_bits_unlabelled(run, weights, search, images);
+      result.images = run.data.validation.size();
+      if (!result.found.chosen) return result;
+      options.request.quant = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers).quant;
+    }
+    result.chosen = quantize(options.request, std::move(network), device);
     return result;
   });
 }

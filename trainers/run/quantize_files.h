@@ -49,13 +49,12 @@ FloatFile open_float_file(QuantizeOptions options, bool boxes, const std::string
 struct SearchedNetwork {
   BitSearch found;
   size_t images = 0;                ///< by which plans are judged
-  std::optional<Int8Graph> chosen;  ///< the network with the chosen plan; none: no plan is chosen
-  Comparison comparison;            ///< of its QAT graph with the engines, over a few images
+  std::optional<Quantized> chosen;  ///< quantize() with the chosen plan; none: no plan is chosen
 };
 
 /// Searches the bits of the network's layers by images without labels (search_bits_unlabelled()) and writes nothing.
-/// Ranges are options.method's, and nothing is repaired. Throws as quantize_network() does, and Error(usage) for the
-/// method auto.
+/// Ranges are options.method's, and only what is chosen is repaired, as quantize() does it. Throws as
+/// quantize_network() does, and Error(usage) for the method auto.
 SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search, const std::string& device);
 
 }  // namespace octet
