@@ -160,7 +160,7 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   // lookup with a table for each of its six.
   EXPECT_EQ(at(const_cast<Int8Graph&>(good_), "last").inputs.size(), 2u);
   EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9) + 2 * 6);
-  EXPECT_EQ(constants.table_entries, 256 * (4 + 5 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
+  EXPECT_EQ(constants.table_entries, 256 * (4 + 8 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
   EXPECT_EQ(constants.weights, 6 * 4 * 9 + 6 * 6 + 18 * 6 + 18 * 18 + 5 * 18 * 24 + (6 + 6 + 18 + 18 + 5));
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
 }

@@ -34,10 +34,12 @@ class FloatFile : public ToolTest {
     write(name, encode_png(image));
   }
 
-  /// A network without weights whose classes are red, green and blue, by the means of the channels.
+  /// A network whose classes are red, green and blue, by the means of the channels; its layer changes nothing.
   static ModelBuilder colours() {
     ModelBuilder model({3, 32, 32});
-    model.node("GlobalAveragePool", {"image"}, "pool");
+    model.weight("same.weight", {3, 1, 1, 1}, 1, 1);
+    model.node("Conv", {"image", "same.weight"}, "same").integer("group", 3);
+    model.node("GlobalAveragePool", {"same"}, "pool");
     model.node("Flatten", {"pool"}, "means").integer("axis", 1);
     return model;
   }
@@ -76,6 +78,13 @@ TEST_F(FloatFile, EvaluateMeasuresItsAccuracy) {
   expect_refusal(octet(with({"--preset", "none", "--engine", "cpu"})), 2,
                  {"net.onnx: is a float network, which no engine runs", "octet quantize"});
   expect_refusal(octet(with({"--preset", "none", "--all"})), 2, {"--all"});
+  ModelBuilder bare({3, 32, 32});
+  bare.node("GlobalAveragePool", {"image"}, "y");
+  write("bare.onnx", bare.bytes("y"));
+  expect_refusal(octet({"evaluate", path("bare.onnx"), "--images", path("images"), "--preset", "none"}), 2,
+                 {"bare.onnx: has no layer with weights"});
+  write("images/red/small.png", encode_png(testing::noise(20, 40, 3, 1)));
+  expect_refusal(octet(with({"--preset", "none"})), 3, {"small.png: picture of 20x40", "--resize or --fit letterbox"});
   expect_refusal(octet({"evaluate", random_checkpoint(), "--images", path("images"), "--preset", "imagenet"}), 2,
                  {"--preset: is for a float .onnx file", "leave it out"});
 }
@@ -167,8 +176,8 @@ TEST_F(FloatFile, OnnxRuntimeReadsTheSameNetwork) {
   model.node("Conv", {"b", "score.weight"}, "scores").ints("strides", {2, 2}).ints("pads", {1, 1, 1, 1});
   write("net.onnx", model.bytes(std::vector<std::string>{"boxes", "scores"}));
   for (int i = 0; i < 3; ++i) picture("images/" + std::to_string(i) + ".png", i, static_cast<uint64_t>(i));
-  const json found = parsed({"compare", path("net.onnx"), "--images", path("images"), "--preset", "imagenet",
-                             "--against", "onnxruntime,onnxruntime_unfused", "--json", "--device", "cpu"});
+  const json found = parsed({"compare", path("net.onnx"), "--images", path("images"), "--preset", "none", "--against",
+                             "onnxruntime,onnxruntime_unfused", "--json", "--device", "cpu"});
   ASSERT_EQ(found.at("outputs").size(), 4u);
   for (const json& output : found.at("outputs")) {
     EXPECT_GT(output.at("signal_to_difference_db"), 100) << output;

@@ -240,13 +240,13 @@ TEST_F(Quantize, FoldedBatchNormIsSeenInTheWeights) {
 /// Whose activations overflow: the layer is named, and no phase of training, which this user has none of.
 TEST_F(Quantize, ANetworkThatOverflowsIsRefusedByItsLayer) {
   ModelBuilder model({3, 12, 20});
-  model.weight("first.weight", {8, 3, 3, 3}, 1e20f, 2e20f);
-  model.weight("second.weight", {8, 8, 3, 3}, 1e20f, 2e20f);
+  model.weight("first.weight", {8, 3, 3, 3}, 1e38f, 2e38f);
+  model.weight("second.weight", {8, 8, 3, 3});
   model.node("Conv", {"image", "first.weight"}, "a");
   model.node("Conv", {"a", "second.weight"}, "b");
   write("net.onnx", model.bytes("b"));
   const Answer answer = quantize({"--preset", "yolo", "--out", path("refused.safetensors")});
-  expect_refusal(answer, 1, {"second", "overflows"});
+  expect_refusal(answer, 1, {"'first'", "the float network overflows"});
   EXPECT_EQ(answer.err.find("phase"), std::string::npos) << answer.err;
 }
 

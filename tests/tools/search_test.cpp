@@ -232,7 +232,7 @@ TEST_F(SearchImages, WhatDoesNotFitIsRefused) {
   const std::string net = path("net.onnx"), images = path("images");
   expect_refusal(octet({"search", net, "--images", images}), 2, {"--preset imagenet"});
   expect_refusal(octet({"search", net, "--images", images, "--preset", "none", "--set", "seed=1"}), 2, {"--set"});
-  expect_refusal(octet({"search", path("run"), "--preset", "none"}), 2, {"--images FOLDER"});
+  expect_refusal(octet({"search", images, "--preset", "none"}), 2, {"--images FOLDER"});
   write("there", "mine");
   expect_refusal(
       octet({"search", net, "--images", images, "--preset", "none", "--mean-bits", "6", "--out", path("there")}), 2,

@@ -249,6 +249,8 @@ FloatNetwork open_network(QuantizeRequest& request) {
 std::unique_ptr<Program> unquantized_program(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   const Run run = open(request, std::move(network), device);
   const Weights weights = float_weights(run);
+  if (weights.empty())
+    throw usage_error(request.network + ": has no layer with weights, so there is nothing to measure");
   require_finite(request, weights);
   return float_program(run.graph, weights, request.preprocessing);
 }

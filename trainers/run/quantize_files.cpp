@@ -116,8 +116,7 @@ auto by_options(const Work& work) try {
 } catch (const Error& error) {
   std::string text = error.what();
   for (const auto& [key, option] :
-       {std::pair{"set data.resize", "--resize or --fit letterbox fits it"},
-        std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
+       {std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
         std::pair{"set equalize: false", "take another --repair"}, std::pair{"phase calibrate: ", ""}})
     if (const size_t at = text.find(key); at != std::string::npos)
       text.replace(at, std::string_view(key).size(), option);

@@ -49,9 +49,9 @@ class InferenceSession:
         if name in ("means", "off"):
             means = x.mean((2, 3), dtype=np.float32)
             return means if name == "means" else means[..., None, None] + np.float32(0.5)
-        if name == "logits":
-            return np.zeros((len(x), 10), np.float32)
         node = self.nodes[name.removesuffix("/QuantizeLinear")]
+        if not name.endswith("/QuantizeLinear"):  # logits
+            return np.zeros((len(x), node["shape"][-1]), np.float32)
         low, high = node["codes"]
         kind = np.int8 if low < 0 else np.uint8
         if node["op"] != "input":
