@@ -51,7 +51,7 @@ class InferenceSession:
             return means if name == "means" else means[..., None, None] + np.float32(0.5)
         node = self.nodes[name.removesuffix("/QuantizeLinear")]
         if not name.endswith("/QuantizeLinear"):  # logits
-            return np.zeros((len(x), node["shape"][-1]), np.float32)
+            return np.zeros((len(x), node["shape"][0]), np.float32)
         low, high = node["codes"]
         kind = np.int8 if low < 0 else np.uint8
         if node["op"] != "input":
