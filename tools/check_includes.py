@@ -26,7 +26,7 @@ HEADERS = {
     "bit": "bit_cast bit_ceil bit_floor bit_width countl_zero countr_zero endian has_single_bit popcount rotl rotr",
     "charconv": "from_chars to_chars",
     "chrono": "chrono",
-    "cmath": """abs acos asin atan atan2 cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmaf fmax fmin fmod frexp hypot
+    "cmath": """abs acos asin atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmaf fmax fmin fmod frexp hypot
                 ilogb isfinite isinf isnan isnormal ldexp lerp lgamma llrint llround log log10 log1p log2 logb lrint lround nanf nearbyint
                 nextafter pow remainder rint round scalbn signbit sin sinh sqrt tan tanh tgamma trunc""",
     "condition_variable": "condition_variable condition_variable_any",

@@ -62,8 +62,10 @@ void copy_crop(const Image& image, int top, int left, const Transform& t, uint8_
 PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
   const PictureSize slack{picture.height + 2 * pad - t.height, picture.width + 2 * pad - t.width};
   if (slack.height >= 0 && slack.width >= 0) return slack;
-  throw data_error(fmt::format("picture of {}x{} is smaller than the crop of {}x{}; set data.resize", picture.height,
-                               picture.width, t.height, t.width));
+  throw data_error(
+      fmt::format("picture of {}x{} is smaller than the crop of {}x{}; a recipe's data.resize, or --resize or --fit "
+                  "letterbox of an .onnx file, fits it",
+                  picture.height, picture.width, t.height, t.width));
 }
 
 PictureSize size_of(const Image& image) { return {image.height, image.width}; }

@@ -65,6 +65,18 @@ double curve_value(const Curve& curve, double x) {
       return x / 2 * std::erfc(-x * std::numbers::sqrt2 / 2);
     case Function::leaky_relu:
       return std::max(x, 0.0) + static_cast<double>(curve.slope) * std::min(x, 0.0);
+    case Function::mish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), by e = exp(x) or 1 / e
+      const double e = std::exp(-std::fabs(x)), above = x < 0 ? e * (e + 2) : 1 + 2 * e;
+      return x * above / (above + 2 * (x < 0 ? 1 : e * e));
+    }
+    case Function::softplus: {
+      const double e = std::exp2(-std::fabs(x) * std::numbers::log2e);
+      return std::max(x, 0.0) + 2 * std::atanh(e / (2 + e));
+    }
+    case Function::elu: {  // exp(x) - 1
+      const double half = std::tanh(std::min(x, 0.0) / 2);
+      return std::max(x, 0.0) + 2 * half / (1 - half);
+    }
   }
   return NAN;
 }

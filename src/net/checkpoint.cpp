@@ -57,7 +57,7 @@ std::vector<int8_t> unpack_codes(const std::vector<uint8_t>& bytes, size_t count
 
 namespace {
 
-constexpr const char* kDocument = "octet";
+constexpr const char *kDocument = "octet", *kNames = "names", *kOfFile = "file";
 
 std::vector<int64_t> weight_shape(const Int8Graph& graph, const Int8Node& node) {
   const Shape& in = graph.nodes[static_cast<size_t>(node.inputs.front())].shape;
@@ -166,6 +166,8 @@ void check_tensor_shapes(const Int8Graph& graph, const std::map<std::string, std
 /// Makes the graph of a checkpoint's document and tensors, which it takes out of `file`.
 Int8Graph assemble(TensorFile& file, std::string_view document) {
   Int8Graph graph = read_checkpoint_json(document, "octet");
+  const auto names = file.metadata.find(kNames);
+  graph.own_names = graph.recipe_hash.empty() || (names != file.metadata.end() && names->second == kOfFile);
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [key, tensor] : file.tensors) shapes[key] = tensor.shape;
   for (Int8Node& node : graph.nodes) {
@@ -187,6 +189,7 @@ std::string serialize_checkpoint(const Int8Graph& graph) {
   validate(graph);
   TensorFile file;
   file.metadata[kDocument] = write_checkpoint_json(graph);
+  if (graph.own_names && !graph.recipe_hash.empty()) file.metadata[kNames] = kOfFile;
   for (const Int8Node& node : graph.nodes) {
     const auto vector = [&](const char* suffix, DType dtype, const auto& values) {
       file.tensors[tensor_name(node, suffix)] = to_tensor(dtype, {static_cast<int64_t>(values.size())}, values);

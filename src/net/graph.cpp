@@ -179,6 +179,7 @@ std::string curve_text(const Curve& curve) {
 
 double evaluate(const Curve& curve, double x) {
   const auto hard_sigmoid = [](double v) { return std::clamp(v + 3, 0.0, 6.0) / 6; };
+  const auto softplus = [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::fabs(v))); };
   switch (curve.function) {
     case Function::silu:
       return x / (1 + std::exp(-x));
@@ -194,10 +195,18 @@ double evaluate(const Curve& curve, double x) {
       return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
     case Function::leaky_relu:
       return x < 0 ? x * static_cast<double>(curve.slope) : x;
+    case Function::mish:
+      return x * std::tanh(softplus(x));
+    case Function::softplus:
+      return softplus(x);
+    case Function::elu:
+      return x < 0 ? std::expm1(x) : x;
   }
   return x;
 }
 
-bool never_negative(Function function) { return function == Function::sigmoid || function == Function::hard_sigmoid; }
+bool never_negative(Function function) {
+  return function == Function::sigmoid || function == Function::hard_sigmoid || function == Function::softplus;
+}
 
 }  // namespace octet

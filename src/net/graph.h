@@ -15,16 +15,19 @@ namespace octet {
 
 /// A function of one value, which a lookup applies. The int8 network has a table of 256 codes in its place
 /// (src/quant/node_constants.h).
-enum class Function { silu, hard_swish, hard_sigmoid, sigmoid, tanh, gelu, leaky_relu };
+enum class Function { silu, hard_swish, hard_sigmoid, sigmoid, tanh, gelu, leaky_relu, mish, softplus, elu };
 
 /// The functions by the names of their operators in model.graph.
-inline constexpr std::array<Named<Function>, 7> kFunctions = {{{Function::silu, "silu"},
-                                                               {Function::hard_swish, "hard_swish"},
-                                                               {Function::hard_sigmoid, "hard_sigmoid"},
-                                                               {Function::sigmoid, "sigmoid"},
-                                                               {Function::tanh, "tanh"},
-                                                               {Function::gelu, "gelu"},
-                                                               {Function::leaky_relu, "leaky_relu"}}};
+inline constexpr std::array<Named<Function>, 10> kFunctions = {{{Function::silu, "silu"},
+                                                                {Function::hard_swish, "hard_swish"},
+                                                                {Function::hard_sigmoid, "hard_sigmoid"},
+                                                                {Function::sigmoid, "sigmoid"},
+                                                                {Function::tanh, "tanh"},
+                                                                {Function::gelu, "gelu"},
+                                                                {Function::leaky_relu, "leaky_relu"},
+                                                                {Function::mish, "mish"},
+                                                                {Function::softplus, "softplus"},
+                                                                {Function::elu, "elu"}}};
 
 inline constexpr float kLeakySlope = 0.01f;  ///< PyTorch's default
 
@@ -142,6 +145,7 @@ struct Graph {
   std::vector<Node> nodes;   ///< nodes[0] is the input
   std::vector<int> outputs;  ///< nodes, in the order in which a Program gives them; infer_shapes fills an empty list
                              ///< with the last node
+  std::vector<std::string> file_outputs;  ///< of a network from an ONNX file: what the file calls the outputs
 
   /// Returns the classes of a classifier, which has one output [classes, 1, 1]. Throws Error(usage) naming the outputs
   /// of any other network.

@@ -86,10 +86,13 @@ struct Int8Graph {
   std::vector<int> outputs;     ///< nodes, in the order in which a Program gives them: all with float_output, and
                                 ///< others that give codes
   Preprocessing preprocessing;
-  std::optional<BoxHead> boxes;              ///< of a detector
-  std::vector<std::string> class_names;      ///< one for each class of `boxes`, else for each channel of the only
-                                             ///< output; empty: unknown
-  std::string recipe_hash;                   ///< of the resolved recipe, hex
+  std::optional<BoxHead> boxes;          ///< of a detector
+  std::vector<std::string> class_names;  ///< one for each class of `boxes`, else for each channel of the only
+                                         ///< output; empty: unknown
+  std::string recipe_hash;               ///< of the resolved recipe, hex; empty: no recipe made it
+  /// Whether input and outputs are called in ONNX files as their nodes are: in a network from a file, whose names they
+  /// have, and in one that no recipe made.
+  bool own_names = false;
   std::map<std::string, double> accuracies;  ///< "float_top1": 0.9213 and so on; only for information
   const Shape& input_shape() const { return nodes.front().shape; }
 

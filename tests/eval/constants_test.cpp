@@ -83,7 +83,10 @@ Graph every_constant() {
                           node("swish", "hard_swish", {"plain"}),
                           node("leaky", "leaky_relu", {"plain"}),
                           node("gelu", "gelu", {"plain"}),
-                          node("tanh", "tanh", {"plain"}),
+                          node("mish", "mish", {"plain"}),
+                          node("elu", "elu", {"mish"}),
+                          node("softplus", "softplus", {"elu"}),
+                          node("tanh", "tanh", {"softplus"}),
                           node("sum", "add", {"silu", "swish"}),
                           node("cat", "concat", {"sum", "leaky", "tanh"}),
                           node("other", "conv2d", {"gelu"}, {{"out_channels", 18}}),
@@ -157,7 +160,7 @@ TEST_F(PlantedFault, TheNetworkWithoutAFaultHasEveryKindOfConstant) {
   // lookup with a table for each of its six.
   EXPECT_EQ(at(const_cast<Int8Graph&>(good_), "last").inputs.size(), 2u);
   EXPECT_EQ(constants.multipliers, 2 * (6 + 6 + 18 + 18 + 5) + 1 + 2 + 3 + 7 + (1 + 9) + 2 * 6);
-  EXPECT_EQ(constants.table_entries, 256 * (4 + 5 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
+  EXPECT_EQ(constants.table_entries, 256 * (4 + 8 + 6 + 1));  // pixels of 4 channels, 6 lookups, exponentials
   EXPECT_EQ(constants.weights, 6 * 4 * 9 + 6 * 6 + 18 * 6 + 18 * 18 + 5 * 18 * 24 + (6 + 6 + 18 + 18 + 5));
   EXPECT_EQ(constants.edges, 6 * static_cast<long>(good_.nodes.size() - 1));  // fc gives floats
 }
@@ -231,7 +234,7 @@ TEST_F(PlantedFault, ScalesOfTheWrongEdge) {
 }
 
 TEST_F(PlantedFault, TablesOfAnotherFunctionOrShifted) {
-  for (const char* name : {"silu", "swish", "leaky", "gelu", "tanh", "gate"}) {
+  for (const char* name : {"silu", "swish", "leaky", "gelu", "mish", "elu", "softplus", "tanh", "gate"}) {
     changed(name, "table entry", [](Int8Node& n) { std::rotate(n.table.begin(), n.table.begin() + 1, n.table.end()); });
     converted(name, "table entry", [&](QuantizedNetwork& n) {
       Curve& curve = at(n.prepared.graph, name).curve;

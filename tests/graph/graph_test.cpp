@@ -52,7 +52,10 @@ TEST(Functions, KnowTheirNamesAndFormulas) {
       {"sigmoid", {0.0179862100, 0.2689414214, 0.8807970780}},
       {"tanh", {-0.9993292997, -0.7615941560, 0.9640275801}},
       {"gelu", {-0.0001266850, -0.1586552539, 1.9544997361}},
-      {"leaky_relu", {-1, -0.25, 2}}};
+      {"leaky_relu", {-1, -0.25, 2}},
+      {"mish", {-0.0725917408, -0.3034014614, 1.9439589595}},
+      {"softplus", {0.0181499279, 0.3132616875, 2.1269280110}},
+      {"elu", {-0.9816843611, -0.6321205588, 2}}};
   for (const auto& [name, values] : expected) {
     const Curve curve{*find_function(name), 0.25f};
     for (size_t i = 0; i < 3; ++i)

@@ -42,9 +42,12 @@ Graph all_operators() {
       node("f3", "leaky_relu", {{"slope", 0.25}}),
       node("f4", "gelu"),
       node("f5", "tanh"),
+      node("f6", "mish"),
+      node("f7", "elu"),
+      node("f8", "softplus"),
       node("gate", "sigmoid", {}, {"avg"}),
       node("hard_gate", "hard_sigmoid", {}, {"avg"}),
-      node("mixed", "concat", {}, {"f5", "gate", "hard_gate"}),
+      node("mixed", "concat", {}, {"f8", "gate", "hard_gate"}),
       node("gap", "global_avg_pool"),
       node("scaled", "mul", {}, {"mixed", "gap"}),
       node("product", "mul", {}, {"scaled", "mixed"}),
@@ -75,6 +78,9 @@ at::Tensor by_hand(const Weights& w, const at::Tensor& x, bool training) {
   f = at::where(f < 0, f * 0.25, f);
   f = f / 2 * (1 + at::erf(f / std::sqrt(2.0)));
   f = (at::exp(2 * f) - 1) / (at::exp(2 * f) + 1);
+  f = f * at::tanh(at::log(1 + at::exp(f)));
+  f = at::where(f < 0, at::exp(f) - 1, f);
+  f = at::log(1 + at::exp(f));
   const at::Tensor mixed = at::cat({f, 1 / (1 + at::exp(-avg)), at::clamp(avg + 3, 0, 6) / 6}, 1);
   const at::Tensor product = mixed * mixed.mean({2, 3}, true) * mixed;
   const at::Tensor flat = product.contiguous().view({x.size(0), -1});

@@ -30,6 +30,11 @@ TEST(OnnxFunctions, EachOperator) {
   expect_close(found("Gelu", {}), at::gelu(x));
   expect_close(found("LeakyRelu", {}), at::leaky_relu(x, 0.01));
   expect_close(found("LeakyRelu", {{"alpha", 0.25f}}), at::leaky_relu(x, 0.25));
+  expect_close(found("Mish", {}), at::mish(x));
+  expect_close(found("Softplus", {}), at::softplus(x));
+  expect_close(found("Elu", {}), at::elu(x));
+  expect_close(found("Elu", {{"alpha", 1.0f}}), at::elu(x));
+  EXPECT_NE(error_of([&] { found("Elu", {{"alpha", 0.5f}}); }).find("alpha 0.5; expected 1"), std::string::npos);
 }
 
 TEST(OnnxFunctions, AValueTimesItsSigmoidIsOneLookup) {
@@ -48,6 +53,29 @@ TEST(OnnxFunctions, AValueTimesItsSigmoidIsOneLookup) {
   hard.node("HardSigmoid", {"image"}, "gate").real("alpha", 1.0f / 6);
   hard.node("Mul", {"image", "gate"}, "y");
   expect_close(outputs(imported(hard.bytes("y")), x), at::hardswish(x));
+}
+
+TEST(OnnxFunctions, MishInPieces) {
+  const at::Tensor x = images(3, 8, 8) * 3;
+  for (const bool gate_first : {false, true}) {
+    ModelBuilder model;
+    model.node("Softplus", {"image"}, "soft");
+    model.node("Tanh", {"soft"}, "gate");
+    model.node("Mul",
+               gate_first ? std::vector<std::string>{"gate", "image"} : std::vector<std::string>{"image", "gate"}, "y");
+    const ImportedNetwork network = imported(model.bytes("y"));
+    EXPECT_EQ(network.graph.nodes.size(), 2u);
+    EXPECT_EQ(last_curve(network).function, Function::mish);
+    expect_close(outputs(network, x), at::mish(x));
+  }
+  ModelBuilder other;  // of another value's softplus
+  other.node("Sigmoid", {"image"}, "s");
+  other.node("Softplus", {"s"}, "soft");
+  other.node("Tanh", {"soft"}, "gate");
+  other.node("Mul", {"image", "gate"}, "y");
+  const ImportedNetwork network = imported(other.bytes("y"));
+  EXPECT_EQ(network.graph.nodes.back().op, Op::mul);
+  expect_close(outputs(network, x), x * at::tanh(at::softplus(at::sigmoid(x))));
 }
 
 TEST(OnnxFunctions, HardSwishInPieces) {

@@ -135,6 +135,9 @@ class Walk {
          [](const onnx::NodeProto& node, double x) {
            return std::max(0.0, std::min(1.0, real(node, "alpha") * x + real(node, "beta")));
          }},
+        {"Mish", [](const onnx::NodeProto&, double x) { return x * std::tanh(std::log1p(std::exp(x))); }},
+        {"Softplus", [](const onnx::NodeProto&, double x) { return std::log1p(std::exp(x)); }},
+        {"Elu", [](const onnx::NodeProto&, double x) { return x < 0 ? std::expm1(x) : x; }},
         {"LeakyRelu", [](const onnx::NodeProto& node, double x) { return x < 0 ? real(node, "alpha") * x : x; }},
     };
     return kFunctions;

@@ -33,8 +33,7 @@ TEST(CurveRanges, SiluIsFlatFarBelowZero) {
 }
 
 TEST(CurveRanges, EveryFunctionKeepsItsCodes) {
-  for (const Function f : {Function::silu, Function::sigmoid, Function::hard_sigmoid, Function::hard_swish,
-                           Function::gelu, Function::tanh, Function::leaky_relu}) {
+  for (const auto& [f, name] : kFunctions) {
     for (const Interval& values : {Interval{-30, 30}, Interval{-3, 50}, Interval{-50, 2}, Interval{1, 2}})
       expect_within_half_a_step({f}, values, told_apart({f}, values, 255), 255);
   }

@@ -175,7 +175,8 @@ TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
     expect_part(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") + ": PNG: ");
     folder.write("test/dog/3.png", testing::png_bytes(testing::noise(8, 7, 1, 1)));
     EXPECT_EQ(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") +
-                                      ": picture of 8x7 is smaller than the crop of 8x8; set data.resize");
+                                      ": picture of 8x7 is smaller than the crop of 8x8; a recipe's data.resize, or "
+                                      "--resize or --fit letterbox of an .onnx file, fits it");
     folder.write("test/dog/3.png", good);
     EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, {workers, "data.validation_fraction=0.1"}))).empty());
   }

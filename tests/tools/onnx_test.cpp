@@ -2,6 +2,7 @@
 // A network from an ONNX file through the whole program: inspect, PTQ, QAT, compare.
 #include <nlohmann/json.hpp>
 
+#include "onnx.pb.h"
 #include "src/base/files.h"
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
@@ -103,9 +104,16 @@ TEST_F(Onnx, FilesUnderAnothersNameAreNamed) {
 TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
   const std::string net = path("net.onnx");
   const std::string cure = "octet train RECIPE --set model.name=onnx --set model.onnx=" + net;
-  for (const char* command : {"train", "calibrate", "search"})
+  for (const char* command : {"train", "calibrate"})
     expect_refusal(octet({command, net}), 2, {"net.onnx: expected a recipe, found a float network", cure});
-  expect_refusal(octet({"analyze", net}), 2, {"net.onnx: without --images FOLDER expected", "a float network", cure});
+  for (const char* command : {"analyze", "search"}) {
+    expect_refusal(octet({command, net}), 2, {"net.onnx: without --images FOLDER expected", "a float network", cure});
+    expect_refusal(octet({command, "resnet18"}), 2, {"resnet18: without --images FOLDER", "a network of the zoo"});
+    expect_refusal(octet({command, "resnet81", "--images", path(""), "--preset", "none"}), 2,
+                   {"resnet81: no such file or run, and no network of the zoo is called so", "resnet18"});
+    expect_refusal(octet({command, path("recipe.yaml"), "--images", path("")}), 2,
+                   {command + std::string(": a recipe or run says itself"), "leave --images FOLDER out"});
+  }
   expect_refusal(octet({"inspect", net, "--stages", "2"}), 2, {"net.onnx: expected a recipe, found a float network"});
   for (const auto& words : {std::vector<std::string>{"run", net, "x.png"}, {"bench", net}})
     expect_refusal(
@@ -113,8 +121,9 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
         {"net.onnx: a float network; octet quantize " + net + " --images FOLDER", cure, "octet inspect " + net});
   expect_refusal(octet({"export", net, "--out", path("y.safetensors")}), 3,
                  {"net.onnx: a float network; octet quantize " + net, cure});
-  for (const char* command : {"evaluate", "compare"})
-    expect_refusal(octet({command, net}), 3, {"net.onnx: a float network", cure});
+  expect_refusal(octet({"evaluate", net}), 2, {"net.onnx: is a float network: --images FOLDER", "--preset NAME"});
+  expect_refusal(octet({"compare", net}), 2,
+                 {"net.onnx: is a float network: it has no codes", "--against onnxruntime", "octet quantize"});
 
   std::string other = kRecipe;
   const std::string own = "name: onnx, onnx: net.onnx";
@@ -234,6 +243,30 @@ TEST_F(Onnx, AnotherImageSizeIsTakenWithAWord) {
   EXPECT_EQ(train("size", {"--set", "data.image_size=16"}).code, 0);
   const std::string note = "images of 8x8 in the file, of 16x16 in octet's network";
   expect_part(octet({"inspect", path("net.onnx"), "--image-size", "16"}).out, note);
+}
+
+/// Names of a run, of its checkpoint wherever it lies, and of its float network.
+TEST_F(Onnx, WhatIsExportedHasTheFilesNames) {
+  ModelBuilder model = builder();
+  model.node("Identity", {"logits"}, "scores");
+  write("net.onnx", model.bytes("scores"));
+  ASSERT_EQ(train("run").code, 0);
+  std::filesystem::copy(path("run/int8.safetensors"), path("moved.safetensors"));
+  const auto ends = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "export");
+    words.insert(words.end(), {"--onnx", path("out.onnx"), "--quiet"});
+    const Answer answer = octet(words);
+    EXPECT_EQ(answer.code, 0) << answer.err;
+    onnx::ModelProto written;
+    EXPECT_TRUE(written.ParseFromString(read_file(path("out.onnx"))));
+    return std::pair(written.graph().input(0).name(), written.graph().output(0).name());
+  };
+  const std::pair<std::string, std::string> own = {"image", "scores"};
+  EXPECT_EQ(ends({path("run")}), own);
+  EXPECT_EQ(ends({path("moved.safetensors")}), own);
+  EXPECT_EQ(ends({path("run"), "--float"}), own);
+  ASSERT_EQ(octet({"export", path("run"), "--out", path("again.safetensors")}).code, 0);
+  EXPECT_EQ(read_file(path("again.safetensors")), read_file(path("moved.safetensors")));
 }
 
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {

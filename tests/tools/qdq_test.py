@@ -39,6 +39,7 @@ def run(writer, images):
         else:
             y = {"Relu": lambda: np.maximum(x, np.float32(0)), "Clip": lambda: np.clip(x, *more), "Mul": lambda: x * more[0],
                  "Sigmoid": lambda: 1 / (1 + np.exp(-x)), "Tanh": lambda: np.tanh(x),
+                 "Softplus": lambda: np.log1p(np.exp(x)), "Elu": lambda: np.where(x < 0, np.expm1(x), x),
                  "HardSwish": lambda: x * np.clip(x + 3, 0, 6) / 6}[op]()
         known[output] = y
     return codes, [op for op, _, _ in writer.nodes]
@@ -78,7 +79,8 @@ class Clamp(unittest.TestCase):
 class Lookup(unittest.TestCase):
     def test_functions_give_the_codes_of_their_tables(self):
         formulas = {"silu": lambda x: x / (1 + np.exp(-x)), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh,
-                    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6}
+                    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))), "elu": lambda x: np.where(x < 0, np.expm1(x), x),
+                    "softplus": lambda x: np.log1p(np.exp(x)), "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6}
         for text, formula in formulas.items():
             nodes = [dict(edge(-128, 127, 0, [-128, 127]), name="input", op="input", inputs=[], float_output=False),
                      dict(edge(0, 255, 90, [0, 255]), name="f", op="lookup", inputs=[0], float_output=False, function=text)]

@@ -207,7 +207,7 @@ TEST_F(Quantize, AnalyzeShowsWhatEveryLayerCosts) {
   expect_refusal(octet({"analyze", path("net.onnx"), "--preset", "yolo"}), 2,
                  {"without --images FOLDER expected a recipe or run, found a float network"});
   write("recipe.yaml", "data: {format: synthetic}\n");
-  expect_refusal(octet({"analyze", path("recipe.yaml"), "--preset", "yolo"}), 2, {"a recipe or run says how images"});
+  expect_refusal(octet({"analyze", path("recipe.yaml"), "--preset", "yolo"}), 2, {"a recipe or run says itself"});
   expect_refusal(octet({"analyze", path("recipe.yaml"), "--images", path("images")}), 2, {"a recipe or run says"});
 }
 
@@ -235,6 +235,19 @@ TEST_F(Quantize, FoldedBatchNormIsSeenInTheWeights) {
                            path("folded.safetensors") + "}\n");
   expect_refusal(octet({"calibrate", path("recipe.yaml"), "--out", path("other.safetensors")}), 3,
                  {"folded.safetensors: BatchNorm is folded into these convolutions", "set model.folded: true"});
+}
+
+/// Whose activations overflow: the layer is named, and no phase of training, which this user has none of.
+TEST_F(Quantize, ANetworkThatOverflowsIsRefusedByItsLayer) {
+  ModelBuilder model({3, 12, 20});
+  model.weight("first.weight", {8, 3, 3, 3}, 1e38f, 2e38f);
+  model.weight("second.weight", {8, 8, 3, 3});
+  model.node("Conv", {"image", "first.weight"}, "a");
+  model.node("Conv", {"a", "second.weight"}, "b");
+  write("net.onnx", model.bytes("b"));
+  const Answer answer = quantize({"--preset", "yolo", "--out", path("refused.safetensors")});
+  expect_refusal(answer, 1, {"'first'", "the float network overflows"});
+  EXPECT_EQ(answer.err.find("phase"), std::string::npos) << answer.err;
 }
 
 TEST_F(Quantize, NetworksThatCannotServeAreNamed) {

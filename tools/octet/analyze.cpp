@@ -18,8 +18,6 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/eval/evaluate.h"
-#include "src/net/onnx/import.h"
-#include "src/net/zoo.h"
 #include "src/recipe/run.h"
 #include "src/report/html.h"
 #include "src/train/model/threads.h"
@@ -157,13 +155,6 @@ struct AnalyzeOptions {
 
 constexpr int kImages = 256, kWorstChannels = 3;
 
-/// Whether the target is a network, which is quantized by images, in place of a recipe or run.
-bool is_network(const std::string& target) {
-  const std::vector<std::string_view>& zoo = model_names();
-  return target.ends_with(".onnx") ||
-         (std::find(zoo.begin(), zoo.end(), target) != zoo.end() && !std::filesystem::exists(target));
-}
-
 std::string text(const MeasuredLayers& measured) {
   const LogitsLoss& all = measured.result.all;
   return fmt::format("{}\nall layers quantized: logits {}, the float network's class on {} of {}\n{}\n",
@@ -193,22 +184,13 @@ std::string json(const Sensitivity& result, size_t images) {
 
 ExitCode analyze(const Common& common, const AnalyzeOptions& options, bool network_options) {
   const std::string& html = options.network.html;
-  if (is_network(options.target)) {
-    if (options.channels || !common.set.empty())
-      throw usage_error("analyze: --channels and --set are for a recipe or run; leave them out");
+  if (is_network("analyze", common, options.target, options.network, network_options)) {
+    if (options.channels) throw usage_error("analyze: --channels is for a recipe or run; leave it out");
     QuantizeOptions network = options.network;
     network.request.network = options.target;
-    if (network.request.images.empty())
-      throw usage_error(fmt::format(
-          "{}: without --images FOLDER expected a recipe or run, found {}", options.target,
-          options.target.ends_with(".onnx") ? describe_onnx(options.target) : "a network of the zoo; add --images"));
     if (options.images > 0) network.request.limit = options.images;
     return analyze_network(common, network);
   }
-  if (network_options || !options.network.request.images.empty())
-    throw usage_error(
-        "analyze: a recipe or run says how images are read and quantized; of options that say it for a "
-        ".onnx file none is taken");
   if (!html.empty()) require_place_for(html);
   const bool is_run = std::filesystem::is_directory(options.target);
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};

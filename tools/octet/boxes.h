@@ -56,7 +56,7 @@ class FoundBoxes {
   std::vector<OfImage> images_;
 };
 
-/// What `octet evaluate CHECKPOINT --images FOLDER --boxes FILE` is asked for.
+/// What `octet evaluate FILE --images FOLDER --boxes FILE` is asked for.
 struct BoxEvaluation {
   std::string annotations;    ///< COCO's JSON; "": not asked for
   std::string classes;        ///< the file that names the network's classes, a line a class

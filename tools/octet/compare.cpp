@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet compare RUN: is what runs what was trained? Every layer, every code, all engines, over the test images; of a
-// checkpoint, whether all engines give the same. With --against: what another runtime makes of the network.
+// checkpoint, whether all engines give the same. With --against: what another runtime makes of the network, also of a
+// float one (compare_float.cpp).
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -149,6 +150,7 @@ Comparison compare_trained(const Common& common, const MeasureOptions& options) 
 }
 
 ExitCode compare(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
+  if (is_float_file(common, options)) return compare_float(common, options, against);
   const Comparison comparison = is_measured_file(options) ? compare_file(common, options, against)
                                 : against.empty()         ? compare_trained(common, options)
                                                           : compare_against(common, options, against);
@@ -164,7 +166,8 @@ void add_compare(CLI::App& app, const Common& common, Action& action) {
   CLI::App* command = app.add_subcommand(
       "compare", "layer by layer: do codes and constants of every engine follow from what was trained?");
   add_measure_options(*command, *options, "all that can run here and promise the trained codes");
-  command->get_option("RUN")->description("a run directory, or " + checkpoint_help());
+  command->get_option("RUN")->description("a run directory, " + checkpoint_help() +
+                                          ", or with --against and --images a float .onnx file");
   command
       ->add_option("--against", *against,
                    "onnxruntime, onnxruntime_unfused: counts what a Python with it (OCTET_PYTHON) makes of the network")

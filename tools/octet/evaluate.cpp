@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet evaluate RUN: the accuracy table of a finished run, measured again; or of a checkpoint, on class folders, and
-// with --boxes the AP of a detector.
+// octet evaluate RUN: the accuracy table of a finished run, measured again; or of a checkpoint or ONNX file, on class
+// folders, and with --boxes the AP of a detector.
 #include "src/eval/evaluate.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, c
   require_pictures(graph);
   const int classes = graph.classes();
   if (options.pictures.size() != 1)
-    throw usage_error("evaluate: of a checkpoint give --images FOLDER, a folder or .tar with a folder of each class");
+    throw usage_error("evaluate: of a file give --images FOLDER, a folder or .tar with a folder of each class");
   const auto images = std::make_shared<ImageFolder>(
       DatasetSpec{.path = options.pictures.front(),
                   .classes = options.classes,
@@ -55,19 +55,20 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
     BoxEvaluation boxes = options.boxes;
     boxes.classes = options.classes;
     if (!file || options.all || !options.checkpoint.empty() || !common.set.empty())
-      throw usage_error("--boxes: the AP of a checkpoint file, without --all, --checkpoint and --set");
+      throw usage_error("--boxes: the AP of a checkpoint or .onnx file, without --all, --checkpoint and --set");
     return evaluate_boxes(common, options, boxes);
   }
   if (!options.boxes.detections.empty() || options.boxes.skip_missing)
     throw usage_error("--detections and --skip-missing: belong to --boxes ANNOTATIONS");
-  if (file && options.all) throw usage_error("--all: a checkpoint holds the int8 network only; give the run directory");
+  if (file && options.all) throw usage_error("--all: a file holds one network only; give the run directory");
   if (!file && !options.classes.empty()) throw usage_error("--classes-file: belongs to a checkpoint with --images");
-  const MeasuredRun run =
-      file ? open_measured_file(common, options, {"cpu"},
-                                [&](const Int8Graph& graph) { return labelled_images(options, graph); })
-           : open_measured_run(common, options);
+  MeasuredRun run = file ? open_measured_file(common, options, {"cpu"},
+                                              [&](const Int8Graph& graph) { return labelled_images(options, graph); })
+                         : open_measured_run(common, options);
   std::vector<std::pair<std::string, std::unique_ptr<Program>>> programs;
   if (options.all) programs = all_trained_programs(run.recipe, run.directory, common.device);
+  const bool is_float = run.float_file.program != nullptr;
+  if (is_float) programs.emplace_back("float", std::move(run.float_file.program));
   for (const std::string& name : run.engines) {
     programs.emplace_back(name, find_engine(name).compile(run.graph, run.compile));
   }
@@ -79,7 +80,7 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
   report.machine = machine_model();
   report.recipe_hash = run.graph.recipe_hash;
   report.command = common.command_line;
-  report.multiply_adds = multiply_adds(run.graph);
+  report.multiply_adds = is_float ? run.float_file.multiply_adds : multiply_adds(run.graph);
   EvaluateOptions how;
   how.batch_size = run.recipe.evaluate.batch_size;
   how.classes = run.data.classes();
@@ -88,7 +89,7 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
     const long images =
         options.images > 0 || name != "reference" ? options.images : run.recipe.evaluate.reference_images;
     Row row{octet::evaluate(name, *program, run.data.test_images(images), how)};
-    if (is_engine_row(name)) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
+    if (is_engine_row(name) || file) row.bytes = static_cast<long>(std::filesystem::file_size(run.checkpoint));
     report.rows.push_back(std::move(row));
   }
   count_differing(report.rows);
@@ -101,13 +102,14 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
 void add_evaluate(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<EvaluateCommand>();
   CLI::App* command = app.add_subcommand(
-      "evaluate", "accuracy and speed of a run's checkpoint on its test images, or of a checkpoint on yours");
+      "evaluate",
+      "accuracy and speed of a run's checkpoint on its test images, or of a checkpoint or .onnx file on yours");
   add_measure_options(*command, *options, "the recipe's");
   command->add_option("--classes-file", options->classes,
-                      "of a checkpoint: the class folders, one a line, in the order of the network's classes; with "
+                      "of a file: the class folders, one a line, in the order of the network's classes; with "
                       "--boxes the names of these classes");
   command->add_option("--boxes", options->boxes.annotations,
-                      "of a detector's checkpoint: AP against these annotations in COCO's JSON");
+                      "of a detector's checkpoint or float .onnx: AP against these annotations in COCO's JSON");
   command->add_option("--detections", options->boxes.detections,
                       "with --boxes: write what was found, as COCO's tools read results (.json)");
   command->add_flag("--skip-missing", options->boxes.skip_missing,

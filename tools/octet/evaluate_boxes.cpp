@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// octet evaluate CHECKPOINT --images FOLDER --boxes ANNOTATIONS: the AP of a detector.
+// octet evaluate FILE --images FOLDER --boxes ANNOTATIONS: the AP of a detector.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,6 +25,7 @@
 #include "src/eval/average_precision.h"
 #include "tools/octet/boxes.h"
 #include "tools/octet/target.h"
+#include "tools/octet/trained.h"
 
 namespace octet::cli {
 namespace {
@@ -176,16 +177,41 @@ Json json(const AveragePrecision& ap, const std::vector<std::string>& names) {
   return document;
 }
 
+/// A network whose boxes are measured.
+struct Detector {
+  Int8Graph graph;     ///< of a float .onnx file its ends
+  std::string engine;  ///< that runs it; "": none, it is the float network
+  std::unique_ptr<Program> program;
+};
+
+Detector open_detector(const Common& common, const MeasureOptions& options) {
+  if (is_float_file(common, options)) {
+    FloatFile file = float_file(common, options, /*boxes=*/true);
+    return {std::move(file.ends), "", std::move(file.program)};
+  }
+  Detector detector{open_checkpoint(options.run).graph, "", nullptr};
+  require_boxes(detector.graph);
+  require_pictures(detector.graph);
+  detector.engine =
+      resolve_engines(options.engines.empty() ? std::vector<std::string>{"auto"} : options.engines, devices(common))
+          .front();
+  const std::string fallback = options.fallback.value_or("none");
+  check_fallback("evaluate: ", fallback, {detector.engine});
+  detector.program =
+      find_engine(detector.engine)
+          .compile(detector.graph,
+                   {.max_batch = kBoxBatch, .threads = options.threads.value_or(0), .fallback = fallback});
+  return detector;
+}
+
 }  // namespace
 
 ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, const BoxEvaluation& boxes) {
   if (options.pictures.size() != 1 || !std::filesystem::is_directory(options.pictures.front()))
     throw usage_error("evaluate --boxes: give --images FOLDER, the folder that the annotations' file names are in");
   if (!boxes.detections.empty()) require_place_for(boxes.detections);
-  const Checkpoint checkpoint = open_checkpoint(options.run);
-  const Int8Graph& graph = checkpoint.graph;
-  require_boxes(graph);
-  require_pictures(graph);
+  const Detector detector = open_detector(common, options);
+  const Int8Graph& graph = detector.graph;
   const int classes = box_classes(graph);
   std::vector<std::string> names = boxes.classes.empty() ? graph.class_names : read_classes(boxes.classes);
   if (!names.empty() && names.size() != static_cast<size_t>(classes))
@@ -198,14 +224,7 @@ ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, con
     annotations.images.resize(static_cast<size_t>(options.images));
   const ClassMap map = map_classes(annotations, names, classes, boxes.annotations);
 
-  const std::vector<std::string> engines =
-      resolve_engines(options.engines.empty() ? std::vector<std::string>{"auto"} : options.engines, devices(common));
-  const std::string fallback = options.fallback.value_or("none");
-  check_fallback("evaluate: ", fallback, {engines.front()});
-  const std::unique_ptr<Program> program =
-      find_engine(engines.front())
-          .compile(graph, {.max_batch = kBoxBatch, .threads = options.threads.value_or(0), .fallback = fallback});
-  const std::vector<std::vector<Detection>> found = detect(graph, *program, annotations, folder);
+  const std::vector<std::vector<Detection>> found = detect(graph, *detector.program, annotations, folder);
   std::vector<ImageBoxes> images(found.size());
   long labels = 0;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -218,13 +237,14 @@ ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, con
   if (names.empty())
     for (const BoxAnnotations::Category& category : annotations.categories) names.push_back(category.name);
   const BoxOptions how = measuring_options(*graph.boxes);
-  const std::string caption = fmt::format("{} on {}, {}; score {} and more, IoU {} within a class; engine {}",
-                                          graph.name, counted(static_cast<long>(images.size()), "image"),
-                                          labels == 1 ? "1 box" : fmt::format("{} boxes", labels), how.score_threshold,
-                                          how.iou_threshold, engines.front());
+  const std::string caption =
+      fmt::format("{} on {}, {}; score {} and more, IoU {} within a class; {}", graph.name,
+                  counted(static_cast<long>(images.size()), "image"),
+                  labels == 1 ? "1 box" : fmt::format("{} boxes", labels), how.score_threshold, how.iou_threshold,
+                  detector.engine.empty() ? "the float network" : "engine ", detector.engine);
   print_result(common, text(ap, names) + "\n" + caption, [&] {
-    Json document = {{"checkpoint", checkpoint.file},
-                     {"engine", engines.front()},
+    Json document = {{"checkpoint", options.run},
+                     {"engine", detector.engine.empty() ? Json(nullptr) : Json(detector.engine)},
                      {"images", images.size()},
                      {"missing_images", missing},
                      {"boxes", labels}};

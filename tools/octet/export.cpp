@@ -49,11 +49,6 @@ void require_no_set(const Common& common, const std::string& why) {
   if (!common.set.empty()) throw usage_error(fmt::format("export: {}, --set changes nothing; leave it out", why));
 }
 
-/// Whether `target` is the directory of a run that began with an ONNX file.
-bool of_onnx(const std::string& target) {
-  return std::filesystem::is_directory(target) && !read_run_recipe(run_directory(target).recipe()).model.onnx.empty();
-}
-
 /// Writes the network of a run directory or checkpoint as ONNX.
 ExitCode export_onnx(const Common& common, const std::string& target, const OnnxExport& options) {
   if (!options.file.ends_with(".onnx"))
@@ -68,8 +63,7 @@ ExitCode export_onnx(const Common& common, const std::string& target, const Onnx
   std::vector<std::string> notes;
   const auto int8_bytes = [&] {
     const Int8Graph graph = open_checkpoint(target).graph;
-    const bool own_names = graph.recipe_hash.empty() || of_onnx(target);
-    return write_qdq(graph, {.profile = profile, .opset = options.opset, .own_names = own_names}, nullptr, &notes);
+    return write_qdq(graph, {.profile = profile, .opset = options.opset}, nullptr, &notes);
   };
   const std::string bytes = options.float_network ? float_bytes(common, target, options.opset) : int8_bytes();
   write_file_atomically(options.file, bytes);

@@ -7,8 +7,11 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/base/threads.h"
+#include "src/net/onnx/import.h"
 #include "tools/octet/target.h"
+#include "tools/octet/trained.h"
 
 namespace octet::cli {
 namespace {
@@ -42,6 +45,30 @@ bool is_measured_file(const MeasureOptions& options) {
          !std::filesystem::is_directory(options.run);
 }
 
+bool is_float_file(const Common& common, const MeasureOptions& options) {
+  const bool is_float = is_measured_file(options) && options.run.ends_with(".onnx") && has_onnx() &&
+                        std::filesystem::exists(options.run) && is_float_onnx(options.run);
+  if (!is_float) {
+    const std::string given = !options.outputs.empty() ? "--outputs"
+                              : options.image_size > 0 ? "--image-size"
+                                                       : options.image.first_given();
+    if (!given.empty())
+      throw usage_error(fmt::format(
+          "{}: is for a float .onnx file; a run, a checkpoint and a quantized .onnx say themselves how images become "
+          "the input: leave it out",
+          given));
+    return false;
+  }
+  if (!options.engines.empty() || options.fallback)
+    throw usage_error(fmt::format(
+        "{}: is a float network, which no engine runs: leave --engine and --fallback out, or make it int8 first: octet "
+        "quantize {} --images FOLDER",
+        options.run, shell_word(options.run)));
+  if (!common.set.empty() || !options.checkpoint.empty())
+    throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+  return true;
+}
+
 Orientation orientation_of(const Int8Graph& graph) {
   return graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
 }
@@ -62,8 +89,28 @@ void add_images(CLI::App& command, int& images, std::vector<std::string>& pictur
   command.add_option("--limit", images, "with --images FOLDER: only the first N of them")->check(CLI::PositiveNumber);
 }
 
+void add_image_options(CLI::App& command, ImageOptions& options) {
+  command.add_option("--preset", options.preset, "how images become the input: imagenet, yolo, yolox, none");
+  command.add_option("--resize", options.resize, "the shorter side before the centre crop; 0: no resize")
+      ->check(CLI::Range(0, 10000));
+  command.add_option("--fit", options.fit, "crop, stretch, letterbox, letterbox_corner");
+  command.add_option("--order", options.order, "rgb or bgr");
+  command.add_option("--mean", options.mean, "one for each channel, or one for all")->delimiter(',');
+  command.add_option("--std", options.std, "likewise")->delimiter(',');
+  command.add_option("--scale", options.scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
+      ->check(CLI::IsMember({1, 255}));
+  command.add_option("--orientation", options.orientation, "exif (default) or as_stored");
+}
+
+void add_onnx_options(CLI::App& command, std::vector<std::string>& outputs, int& image_size) {
+  command.add_option("--image-size", image_size, "height and width where the network leaves them open")
+      ->check(CLI::Range(1, 10000));
+  command.add_option("--outputs", outputs, "end the network at these values of the file")->delimiter(',');
+}
+
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines) {
-  command.add_option("RUN", options.run, "a run directory, or with --images FOLDER a checkpoint")->required();
+  command.add_option("RUN", options.run, "a run directory, or with --images FOLDER a checkpoint or an .onnx file")
+      ->required();
   command.add_option("--checkpoint", options.checkpoint, "another than the run's: " + checkpoint_help());
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
@@ -72,6 +119,9 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
              "of a run: only the first N test images; of a checkpoint: folders, .tar, files of images");
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")
       ->check(CLI::Range(0, kMostThreads));
+  CLI::App* floats = command.add_option_group("of a float .onnx file");
+  add_image_options(*floats, options.image);
+  add_onnx_options(*floats, options.outputs, options.image_size);
 }
 
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
@@ -111,13 +161,19 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
 MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
                                const std::vector<std::string>& engines,
                                const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures) {
-  if (!common.set.empty() || !options.checkpoint.empty())
-    throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
   MeasuredRun run;
-  run.engines = resolve_engines(options.engines.empty() ? engines : options.engines, devices(common));
-  Checkpoint checkpoint = open_checkpoint(options.run);
-  run.checkpoint = std::move(checkpoint.file);
-  run.graph = std::move(checkpoint.graph);
+  if (is_float_file(common, options)) {
+    run.float_file = float_file(common, options, /*boxes=*/false);
+    run.checkpoint = options.run;
+    run.graph = run.float_file.ends;
+  } else {
+    if (!common.set.empty() || !options.checkpoint.empty())
+      throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+    run.engines = resolve_engines(options.engines.empty() ? engines : options.engines, devices(common));
+    Checkpoint checkpoint = open_checkpoint(options.run);
+    run.checkpoint = std::move(checkpoint.file);
+    run.graph = std::move(checkpoint.graph);
+  }
   run.recipe.model.name = run.graph.name;
   run.data.train_set = run.data.test_set = pictures(run.graph);
   for (const std::string& note : run.data.test_set->notes()) say("note: " + note);

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "src/data/image_options.h"
 #include "src/engine/engine.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "tools/octet/commands.h"
+#include "trainers/run/float_file.h"
 
 namespace octet::cli {
 
@@ -38,10 +40,24 @@ struct MeasureOptions {
   std::vector<std::string> pictures;    ///< of a checkpoint: where its images are
   std::optional<int> threads;           ///< default: the recipe's
   std::optional<std::string> fallback;  ///< for engines cudnn and cutlass; default: the recipe's
+  // Of a float .onnx file:
+  ImageOptions image;                ///< how images become its input
+  std::vector<std::string> outputs;  ///< values of the file that it ends at; empty: its own outputs
+  int image_size = 0;                ///< height and width where the file leaves them open
 };
 
 /// Whether RUN is a network's file in place of a run directory.
 bool is_measured_file(const MeasureOptions& options);
+
+/// Whether RUN is an ONNX file of a float network, which LibTorch computes. Throws Error(usage) for options that such a
+/// file does not take, or that no other target takes.
+bool is_float_file(const Common& common, const MeasureOptions& options);
+
+/// Declares how images become the input of a network that does not say it itself.
+void add_image_options(CLI::App& command, ImageOptions& options);
+
+/// Declares what of an ONNX file is taken: --outputs and --image-size.
+void add_onnx_options(CLI::App& command, std::vector<std::string>& outputs, int& image_size);
 
 /// How image files become the network's input.
 Orientation orientation_of(const Int8Graph& graph);
@@ -49,7 +65,7 @@ Orientation orientation_of(const Int8Graph& graph);
 /// Declares --images, which takes a number of images or, for a network's file, where images are; and --limit for those.
 void add_images(CLI::App& command, int& images, std::vector<std::string>& pictures, const std::string& description);
 
-/// Declares RUN, --checkpoint, --engine, --fallback, --images, --limit and --threads.
+/// Declares RUN, --checkpoint, --engine, --fallback, --images, --limit, --threads and what a float .onnx file needs.
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
 
 /// A run with its checkpoint and test images.
@@ -61,6 +77,7 @@ struct MeasuredRun {
   RunData data;
   std::vector<std::string> engines;  ///< names of engines that this machine can run
   CompileOptions compile;            ///< with max_batch = recipe.evaluate.batch_size
+  FloatFile float_file;              ///< of a float .onnx file, which has no engines; of others its program is null
 };
 
 /// Opens a run as the command line says. Without --engine, resolve_engines(engines) run, or the recipe's engines if
@@ -68,10 +85,13 @@ struct MeasuredRun {
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines = {});
 
-/// Opens a checkpoint or quantized ONNX file like a run of default settings, whose test images are those that
-/// `pictures` returns for the network. Throws as open_measured_run() does.
+/// Opens a checkpoint or ONNX file like a run of default settings, whose test images are those that `pictures` returns
+/// for the network. Throws as open_measured_run() does.
 MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
                                const std::vector<std::string>& engines,
                                const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures);
+
+/// octet compare of a float .onnx file: how near LibTorch's outputs are to those of the runtimes `against`.
+ExitCode compare_float(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against);
 
 }  // namespace octet::cli

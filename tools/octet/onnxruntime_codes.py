@@ -42,8 +42,12 @@ def run(session, names, shapes, picture, batch):
     given = session.get_inputs()[0]
     size = given.shape[0] if isinstance(given.shape[0], int) else batch  # exported for a fixed number of pictures
     x = np.concatenate([x, np.zeros((-batch % size, *x.shape[1:]), np.float32)])
+    if len(given.shape) < 4:  # rows [N, C, W] or vectors [N, C]
+        x = x.reshape(len(x), *x.shape[1:2], *x.shape[3:len(given.shape) + 1])
+    x = x.astype({"tensor(float16)": np.float16, "tensor(double)": np.float64}.get(given.type, np.float32))
     parts = [session.run(names, {given.name: x[i:i + size]}) for i in range(0, batch, size)]
     whole = [np.concatenate(outputs)[:batch] for outputs in zip(*parts)]
+    whole = [values.astype(np.float32) if values.dtype.kind == "f" else values for values in whole]
     return [np.ascontiguousarray(nhwc(values, shape)).tobytes() for values, shape in zip(whole, shapes)]
 
 

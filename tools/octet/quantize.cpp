@@ -18,8 +18,11 @@
 #include "src/base/names.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
+#include "src/net/onnx/import.h"
+#include "src/net/zoo.h"
 #include "src/report/html.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
 #include "trainers/gpu.h"
 
 namespace octet::cli {
@@ -192,6 +195,28 @@ ExitCode quantize(const Common& common, QuantizeOptions options) {
 
 }  // namespace
 
+bool is_network(const std::string& who, const Common& common, const std::string& target, const QuantizeOptions& network,
+                bool options_given) {
+  const std::vector<std::string_view>& zoo = model_names();
+  const bool exists = std::filesystem::exists(target), images = !network.request.images.empty();
+  const bool of_zoo = !exists && std::find(zoo.begin(), zoo.end(), target) != zoo.end();
+  if (!of_zoo && !target.ends_with(".onnx")) {
+    if (!images && !options_given) return false;
+    if (!exists)
+      throw usage_error(fmt::format("{}: no such file or run, and no network of the zoo is called so: it has {}",
+                                    target, fmt::join(zoo, ", ")));
+    throw usage_error(
+        fmt::format("{}: a recipe or run says itself which images are read and how it is quantized; leave --images "
+                    "FOLDER out, and options that say it for an .onnx file",
+                    who));
+  }
+  if (!common.set.empty()) throw usage_error(fmt::format("{}: --set is for a recipe or run; leave it out", who));
+  if (!images)
+    throw usage_error(fmt::format("{}: without --images FOLDER expected a recipe or run, found {}", target,
+                                  of_zoo ? "a network of the zoo; add --images" : describe_onnx(target)));
+  return true;
+}
+
 ExitCode analyze_network(const Common& common, QuantizeOptions options) {
   options.force = true;
   options.request.alone = std::numeric_limits<int>::max();
@@ -211,22 +236,11 @@ ExitCode analyze_network(const Common& common, QuantizeOptions options) {
 
 void add_network_options(CLI::App& app, QuantizeOptions& options) {
   QuantizeRequest& request = options.request;
-  app.add_option("--preset", options.preset, "how images become the input: imagenet, yolo, yolox, none");
-  app.add_option("--resize", options.resize, "the shorter side before the centre crop; 0: no resize")
-      ->check(CLI::Range(0, 10000));
-  app.add_option("--fit", options.fit, "crop, stretch, letterbox, letterbox_corner");
-  app.add_option("--order", options.order, "rgb or bgr");
-  app.add_option("--mean", options.mean, "one for each channel, or one for all")->delimiter(',');
-  app.add_option("--std", options.std, "likewise")->delimiter(',');
-  app.add_option("--scale", options.scale, "1: mean and std are of pixels in 0..1; 255: in 0..255")
-      ->check(CLI::IsMember({1, 255}));
-  app.add_option("--orientation", options.orientation, "exif (default) or as_stored");
+  add_image_options(app, options.image);
   app.add_option("--weights", request.weights, "of a network of the zoo: .safetensors, .pth");
   app.add_option("--classes", request.classes, "of a network of the zoo (default: 1000)")
       ->check(CLI::Range(1, 1000000));
-  app.add_option("--image-size", request.image_size, "height and width where the network leaves them open")
-      ->check(CLI::Range(1, 10000));
-  app.add_option("--outputs", request.outputs, "end the network at these values of the file")->delimiter(',');
+  add_onnx_options(app, request.outputs, request.image_size);
   app.add_option("--method", options.method,
                  "ranges: auto (by what the outputs lose), mse, minmax, percentile, entropy");
   app.add_option("--percentile", options.percentile, "with --method percentile (default: 99.99)")
@@ -235,6 +249,10 @@ void add_network_options(CLI::App& app, QuantizeOptions& options) {
   app.add_option("--seed", request.seed, "which images calibrate, choose and measure (default: 1)")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", request.threads, "0: all cores")->check(CLI::Range(0, kMostThreads));
+}
+
+void add_repair(CLI::App& app, QuantizeOptions& options) {
+  app.add_option("--repair", options.repair, "none, bias (default), fast, full: tried, and taken where they pay");
 }
 
 void add_quantize(CLI::App& app, const Common& common, Action& action) {
@@ -248,7 +266,7 @@ void add_quantize(CLI::App& app, const Common& common, Action& action) {
   command->add_option("--limit", request.limit, "at most so many images, evenly spaced (default: 300)")
       ->check(CLI::Range(3, 1000000));
   add_network_options(*command, *options);
-  command->add_option("--repair", options->repair, "none, bias (default), fast, full: tried, and taken where they pay");
+  add_repair(*command, *options);
   command->add_option("--classes-file", options->classes_file, "names of the classes, one a line, in their order");
   command->add_option("--onnx", options->onnx, "also write the int8 network as ONNX (Q/DQ)");
   command->add_option("--profile", options->profile, "for onnxruntime (default), openvino, tensorrt, int32_bias");

@@ -78,9 +78,13 @@ void show(const Common& common, const SearchOptions& options, const FoundPlans& 
   if (options.has_target() && !found.result.chosen) refuse(found);
 }
 
+/// Returns the name of the repair that was taken.
+std::string taken_repair(const Quantized& made) {
+  return made.repairs.empty() ? "none" : made.repairs[made.repaired].name;
+}
+
 /// Searches a network by images without labels: a plan is judged by what the outputs lose.
 ExitCode search_images(const Common& common, SearchOptions options) {
-  if (!common.set.empty()) throw usage_error("search: --set is for a recipe or run; leave it out");
   options.network.request.network = options.target;
   options.network.out = common.out;
   options.network.html = options.html;
@@ -89,10 +93,13 @@ ExitCode search_images(const Common& common, SearchOptions options) {
   const SearchedNetwork searched = search_network(options.network, options.search, common.device);
   const FoundPlans found{searched.found, options.search, static_cast<long>(searched.images)};
   show(common, options, found, [&] {
-    write_checkpoint(common.out, *searched.chosen);
-    say(fmt::format("wrote {}\nproof: {}", common.out, verdict(searched.comparison)));
+    write_checkpoint(common.out, searched.chosen->graph);
+    say(fmt::format("wrote {}: {} lost on {} that chose nothing, repairs: {}\nproof: {}", common.out,
+                    percent(searched.chosen->outputs.front().lost),
+                    counted(static_cast<long>(searched.chosen->measured_on), "image"), taken_repair(*searched.chosen),
+                    verdict(searched.chosen->comparison)));
   });
-  return searched.comparison.broken() ? ExitCode::promise : ExitCode::ok;
+  return searched.chosen && searched.chosen->comparison.broken() ? ExitCode::promise : ExitCode::ok;
 }
 
 ExitCode search(const Common& common, SearchOptions options, bool network_options) {
@@ -103,15 +110,8 @@ ExitCode search(const Common& common, SearchOptions options, bool network_option
   for (const std::string& file : {common.out, options.svg, options.html})
     if (!file.empty()) require_place_for(file);
   const bool is_run = std::filesystem::is_directory(options.target);
-  if (!options.network.request.images.empty()) {
-    if (is_run || options.target.ends_with(".yaml"))
-      throw usage_error(fmt::format("{} says itself which images are read; leave --images FOLDER out", options.target));
+  if (is_network("search", common, options.target, options.network, network_options))
     return search_images(common, options);
-  }
-  if (network_options)
-    throw usage_error(
-        "search: a recipe or run says how images are read; of options that say it for a network none is "
-        "taken without --images FOLDER");
   if (options.images > 0) options.search.images = options.images;
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe =
@@ -166,6 +166,7 @@ void add_search(CLI::App& app, const Common& common, Action& action) {
   CLI::App* group = command->add_option_group("of a network");
   options->network.method = "mse";
   add_network_options(*group, options->network);
+  add_repair(*group, options->network);
   group->add_flag("--force", options->network.force, "replace files that exist");
   command->callback([&common, &action, options, group] {
     action = [&common, options, given = group->count_all() > 0] {

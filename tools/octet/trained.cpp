@@ -9,6 +9,7 @@
 #include "src/base/text.h"
 #include "trainers/gpu.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/quantize_files.h"
 #include "trainers/run/stage_plan.h"
 
 namespace octet::cli {
@@ -35,6 +36,24 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
     programs.emplace_back("simulation", simulation_program(quantized, run.preprocessing));
     programs.emplace_back("qat_graph", qat_graph_program(quantized, run.preprocessing));
     return programs;
+  });
+}
+
+FloatFile float_file(const Common& common, const MeasureOptions& options, bool boxes) {
+  if (options.pictures.empty())
+    throw usage_error(
+        fmt::format("{}: is a float network: --images FOLDER says which images it is measured on, --preset NAME how "
+                    "they become its "
+                    "input",
+                    options.run));
+  return explain_failures([&] {
+    QuantizeOptions given{.request = {.network = options.run,
+                                      .image_size = options.image_size,
+                                      .outputs = options.outputs,
+                                      .images = options.pictures,
+                                      .threads = options.threads.value_or(0)},
+                          .image = options.image};
+    return open_float_file(std::move(given), boxes, common.device);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
 
 namespace octet::cli {
 
@@ -33,6 +34,10 @@ TrainedSide trained_side(const Recipe& recipe, const RunDirectory& directory, co
 std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_programs(const Recipe& recipe,
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device);
+
+/// Opens the float .onnx file that RUN names, with options.pictures as its images. boxes: FloatFile::ends has the head
+/// of a detector. Without LibTorch: throws Error(usage).
+FloatFile float_file(const Common& common, const MeasureOptions& options, bool boxes);
 
 /// octet inspect RECIPE --stages N: measures the recipe's network on --device and prints where to cut it for N
 /// processes. Without LibTorch: throws Error(usage).

@@ -17,6 +17,11 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
   return {};
 }
 
+FloatFile float_file(const Common&, const MeasureOptions& options, bool) {
+  throw usage_error(options.run +
+                    ": is a float network, and this build has no LibTorch (-DOCTET_TRAINING=OFF), which computes it");
+}
+
 ExitCode inspect_stages(const Common&, const std::string&, int) {
   throw usage_error(
       "this build has no LibTorch (-DOCTET_TRAINING=OFF), which measures a training step; --stages needs it");

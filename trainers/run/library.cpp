@@ -131,14 +131,14 @@ Quantized quantize(const std::string& network, const QuantizeOptions& options) {
                                .percentile = options.percentile,
                                .repair = options.repair,
                                .activation = options.activation,
-                               .preset = options.preset,
-                               .fit = options.fit,
-                               .order = options.order,
-                               .orientation = options.orientation,
-                               .mean = options.mean,
-                               .std = options.std,
-                               .scale = options.scale,
-                               .resize = options.resize,
+                               .image = {.preset = options.preset,
+                                         .fit = options.fit,
+                                         .order = options.order,
+                                         .orientation = options.orientation,
+                                         .mean = options.mean,
+                                         .std = options.std,
+                                         .scale = options.scale,
+                                         .resize = options.resize},
                                .classes_file = options.classes_file,
                                .out = options.out,
                                .onnx = options.onnx,
@@ -159,9 +159,7 @@ void stop() noexcept { interrupt(); }
 void export_onnx(const std::string& checkpoint, const std::string& file, const std::string& profile) {
   translated([&] {
     const Int8Graph graph = read_checkpoint(checkpoint);
-    const OnnxOptions options{.profile = value_named(kOnnxProfiles, profile, "profile"),
-                              .own_names = graph.recipe_hash.empty()};
-    write_file_atomically(file, write_qdq(graph, options));
+    write_file_atomically(file, write_qdq(graph, {.profile = value_named(kOnnxProfiles, profile, "profile")}));
   });
 }
 

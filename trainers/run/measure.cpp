@@ -229,8 +229,7 @@ Int8Graph to_int8(const Run& run, const QuantizedModel& model) {
   graph.class_names = run.data.train_set->class_names();
   if (run.data.detector) graph.boxes = run.data.detector->head;
   graph.recipe_hash = recipe_hash(run.recipe);
-  const ModelRecipe& from = run.recipe.model;
-  if (!from.onnx.empty()) name_outputs(graph, from.onnx, run.onnx_outputs);
+  if (!run.graph.file_outputs.empty()) name_outputs(graph, run.graph.file_outputs);
   return graph;
 }
 

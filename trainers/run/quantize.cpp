@@ -36,14 +36,18 @@ constexpr size_t kProofImages = 2;  // engines promise equal codes for every ima
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
 
-/// Throws for a network that has nothing to quantize, or weights that are not finite.
-void require_usable(const QuantizeRequest& request, const Graph& graph, const Weights& weights) {
-  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return has_weight(node.op); }))
-    throw usage_error(fmt::format("{}: no convolution and no linear layer: nothing gains by int8", request.network));
+void require_finite(const QuantizeRequest& request, const Weights& weights) {
   for (const auto& [name, tensor] : weights)
     if (!tensor.detach().isfinite().all().item<bool>())
       throw data_error(fmt::format("{}: '{}' holds NaN or infinity: the float network is broken",
                                    request.weights.empty() ? request.network : request.weights, name));
+}
+
+/// Throws for a network that has nothing to quantize, or weights that are not finite.
+void require_usable(const QuantizeRequest& request, const Graph& graph, const Weights& weights) {
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return has_weight(node.op); }))
+    throw usage_error(fmt::format("{}: no convolution and no linear layer: nothing gains by int8", request.network));
+  require_finite(request, weights);
 }
 
 Run open(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
@@ -68,8 +72,10 @@ Run open(const QuantizeRequest& request, FloatNetwork network, at::Device device
   return run;
 }
 
-/// Returns the weights of the ONNX file where they lie, for large networks need the memory: nothing may write to them.
-Weights imported_weights(const Run& run) {
+/// Returns the weights of the network, those of an ONNX file where they lie, for large networks need the memory:
+/// nothing may write to them.
+Weights float_weights(const Run& run) {
+  if (!run.onnx_weights || !run.recipe.model.weights.empty()) return starting_weights(run);
   Weights weights;
   for (const auto& [name, tensor] : run.onnx_weights->tensors)
     weights.emplace(name, at::from_blob(
@@ -187,6 +193,26 @@ double correct(const Run& run, const std::vector<at::Tensor>& held, const FloatO
   return lost;
 }
 
+/// Takes off what to_int8() says of the recipe, for a network that none made.
+void forget_recipe(Int8Graph& graph) {
+  graph.recipe_hash.clear();
+  graph.own_names = true;
+}
+
+/// Compares the QAT graph with the engines of this machine that promise its codes, over the first test images.
+Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
+  std::vector<OwnedProgram> programs;
+  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
+  for (const Engine* engine : exact_engines()) {
+    if (engine->on_gpu() && run.device.is_cpu()) continue;
+    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
+  }
+  EvaluationSet set = run.data.test_images(kProofImages);
+  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
+  comparison.constants = derived_constants(run, model, graph);
+  return comparison;
+}
+
 }  // namespace
 
 FloatNetwork open_network(QuantizeRequest& request) {
@@ -220,29 +246,24 @@ FloatNetwork open_network(QuantizeRequest& request) {
   return {build_model(spec), nullptr};
 }
 
+std::unique_ptr<Program> unquantized_program(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
+  const Run run = open(request, std::move(network), device);
+  const Weights weights = float_weights(run);
+  if (weights.empty())
+    throw usage_error(request.network + ": has no layer with weights, so there is nothing to measure");
+  require_finite(request, weights);
+  return float_program(run.graph, weights, request.preprocessing);
+}
+
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
   Unlabelled opened{open(request, std::move(network), device), nullptr, {}};
   Run& run = opened.run;
   run.recipe.evaluate.batch_size = kProofImages;
   opened.tensors = open_inputs(request, run);
-  const bool as_imported = run.onnx_weights && request.weights.empty();
-  opened.weights = as_imported ? imported_weights(run) : starting_weights(run);
+  opened.weights = float_weights(run);
   run.onnx_weights.reset();
   require_usable(request, run.graph, opened.weights);
   return opened;
-}
-
-Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph) {
-  std::vector<OwnedProgram> programs;
-  programs.push_back({"qat_graph", qat_graph_program(model, run.preprocessing)});
-  for (const Engine* engine : exact_engines()) {
-    if (engine->on_gpu() && run.device.is_cpu()) continue;
-    programs.push_back({std::string(engine->name()), compile_engine(run, std::string(engine->name()), graph)});
-  }
-  EvaluationSet set = run.data.test_images(kProofImages);
-  Comparison comparison = compare(graph, named(programs), set, static_cast<int>(kProofImages));
-  comparison.constants = derived_constants(run, model, graph);
-  return comparison;
 }
 
 Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Device device) {
@@ -295,7 +316,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   result.outputs = std::move(costs.outputs);
   result.layers = std::move(costs.layers);
   result.graph = to_int8(run, best->model);
-  result.graph.recipe_hash.clear();  // there is no recipe
+  forget_recipe(result.graph);
   if (tensors) {
     const Int8Node& input = result.graph.nodes.front();
     tensors->set_codes(input.out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/safetensors.h"
+#include "src/engine/engine.h"
 #include "src/eval/compare.h"
 #include "src/net/int8_graph.h"
 #include "src/recipe/recipe.h"
@@ -82,6 +83,10 @@ struct FloatNetwork {
 /// Throws Error(usage) and Error(data).
 FloatNetwork open_network(QuantizeRequest& request);
 
+/// Returns the program that computes a network, which is open_network(request), in float32, for images prepared as the
+/// request says. Throws as quantize() does.
+std::unique_ptr<Program> unquantized_program(const QuantizeRequest& request, FloatNetwork network, at::Device device);
+
 /// A float network with images that are dealt out: data.calibration, data.validation to choose by, data.test.
 struct Unlabelled {
   Run run;
@@ -91,9 +96,6 @@ struct Unlabelled {
 
 /// Opens network, weights and images of a request. Throws as quantize() does.
 Unlabelled open_unlabelled(const QuantizeRequest& request, FloatNetwork network, at::Device device);
-
-/// Compares the QAT graph with the engines of this machine that promise its codes, over the first test images.
-Comparison prove(const Run& run, const QuantizedModel& model, const Int8Graph& graph);
 
 /// Quantizes `network`, which is open_network(request). Throws Error(usage) and Error(data) for a network or images
 /// that cannot be used, naming file and cure; Error(promise) for weights and activations that are not finite, naming

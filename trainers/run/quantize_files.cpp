@@ -28,96 +28,13 @@
 namespace octet {
 namespace {
 
-/// How well-known networks take their images.
-struct Preset {
-  Fit fit;
-  double resize;  ///< the shorter side before the crop, as a multiple of the input's height; 0: none
-  ChannelOrder order;
-  double scale;  ///< of the values that mean and deviation are of: 1, or 255 for pixels as they are
-  std::vector<double> mean, std;
-};
-
-enum class PresetName { imagenet, yolo, yolox, none };
-constexpr std::array<Named<PresetName>, 4> kPresets = {{{PresetName::imagenet, "imagenet"},
-                                                        {PresetName::yolo, "yolo"},
-                                                        {PresetName::yolox, "yolox"},
-                                                        {PresetName::none, "none"}}};
-
-Preset preset(PresetName name) {
-  switch (name) {
-    case PresetName::imagenet:  // torchvision's references/classification/presets.py
-      return {Fit::crop, 256.0 / 224, ChannelOrder::rgb, 1, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-    case PresetName::yolo:  // Ultralytics
-      return {Fit::letterbox, 0, ChannelOrder::rgb, 1, {0}, {1}};
-    case PresetName::yolox:  // Megvii
-      return {Fit::letterbox_corner, 0, ChannelOrder::bgr, 255, {0}, {1}};
-    case PresetName::none:
-      return {Fit::crop, 0, ChannelOrder::rgb, 1, {0}, {1}};
-  }
-  return {};
-}
-
-/// Returns one value for each channel of the input, where one is given for all.
-std::vector<float> for_channels(const std::vector<double>& values, double scale, int channels, const char* option) {
-  std::vector<float> result;
-  for (const double value : values) {
-    if (!std::isfinite(value) || (std::string_view(option) == "--std" && value <= 0))
-      throw usage_error(fmt::format("{}: {} is no {}", option, value,
-                                    std::string_view(option) == "--std" ? "deviation: more than 0" : "mean"));
-    result.push_back(static_cast<float>(value / scale));
-  }
-  if (result.size() == 1) result.resize(static_cast<size_t>(channels), result.front());
-  if (result.size() != static_cast<size_t>(channels))
-    throw usage_error(
-        fmt::format("{}: {} values for an input of {}", option, values.size(), counted(channels, "channel")));
-  return result;
-}
-
-/// Fills the preprocessing for the network's input from the preset and the options that differ from it.
-void set_preprocessing(const QuantizeOptions& options, const Shape& input, Preprocessing& p) {
-  if (options.preset.empty() && (options.mean.empty() || options.std.empty()))
-    throw usage_error(
-        "how do images become the network's input? --preset imagenet (256 to 224, mean and deviation of ImageNet), "
-        "yolo (letterbox, RGB, 0..1), yolox (letterbox in the corner, BGR, 0..255) or none (centre, RGB, 0..1); or "
-        "--mean and --std with --resize, --fit, --order bgr, --scale 255");
-  if (options.scale && *options.scale != 1 && *options.scale != 255)
-    throw usage_error(fmt::format("--scale: {:g}; takes 1 or 255", *options.scale));
-  const Preset from = preset(value_named(kPresets, options.preset.empty() ? "none" : options.preset, "--preset"));
-  const bool plain = options.preset.empty() || options.preset == "none";
-  if (options.scale && !plain && (options.mean.empty() || options.std.empty()))
-    throw usage_error("--scale says what --mean and --std are of: give both, or leave --scale out");
-  const double given = options.scale.value_or(from.scale), usual = plain ? given : from.scale;
-  p.fit = options.fit.empty() ? from.fit : value_named(kFits, options.fit, "--fit");
-  if (p.fit == Fit::tensor)
-    throw usage_error(
-        "--fit tensor: there is nothing to fit in ready inputs, which --tensors FILE takes without --fit");
-  p.order = options.order.empty() ? from.order : value_named(kChannelOrders, options.order, "--order");
-  if (input.c == 1 && options.order == "bgr")
-    throw usage_error("--order bgr: the network takes images of one channel; leave it out");
-  if (input.c == 1) p.order = ChannelOrder::rgb;
-  p.resize = options.resize.value_or(static_cast<int>(std::lround(from.resize * std::min(input.h, input.w))));
-  if (p.fit != Fit::crop) {
-    if (options.resize)
-      throw usage_error(
-          fmt::format("--resize is the shorter side before a crop; --fit {} has none", name_in(kFits, p.fit)));
-    p.resize = 0;
-  }
-  p.crop = p.fit == Fit::crop && input.h == input.w ? input.h : 0;
-  p.even_margin = p.fit == Fit::crop;
-  p.exif_orientation = options.orientation.empty() ||
-                       value_named(kOrientations, options.orientation, "--orientation") == Orientation::exif;
-  p.mean = for_channels(options.mean.empty() ? from.mean : options.mean, options.mean.empty() ? usual : given, input.c,
-                        "--mean");
-  p.std =
-      for_channels(options.std.empty() ? from.std : options.std, options.std.empty() ? usual : given, input.c, "--std");
-}
-
 /// Returns how the outputs of a network of preset yolox or yolo become boxes; none, which is told, if they are not
 /// those of such a head.
 std::optional<BoxHead> box_head(const QuantizeOptions& options, const Graph& graph) {
-  if (options.preset != "yolox" && options.preset != "yolo") return std::nullopt;
+  const std::optional<BoxHeadKind> kind = box_head_of(options.image);
+  if (!kind) return std::nullopt;
   try {
-    BoxHead head = find_box_head(graph, options.preset == "yolox" ? BoxHeadKind::yolox : BoxHeadKind::yolo_dfl);
+    BoxHead head = find_box_head(graph, *kind);
     std::vector<int> strides;
     for (const BoxHead::Level& level : head.levels) strides.push_back(level.stride);
     say(fmt::format("boxes: head {}, strides {}", name_in(kBoxHeadKinds, head.kind), fmt::join(strides, ", ")));
@@ -142,6 +59,19 @@ std::vector<std::string> class_names(const QuantizeOptions& options, const Graph
     throw usage_error(fmt::format("--classes-file {}: {}, the network has {}", options.classes_file,
                                   names.size() == 1 ? "1 class" : fmt::format("{} classes", names.size()), classes));
   return names;
+}
+
+/// Returns FloatFile::ends but for names and preprocessing.
+Int8Graph ends_of(const Graph& graph) {
+  const Node& input = graph.nodes.front();
+  Int8Graph ends{.name = graph.name, .nodes = {{.name = input.name, .shape = input.shape, .float_output = true}}};
+  for (const int output : graph.outputs) {
+    const Node& node = graph.nodes[static_cast<size_t>(output)];
+    ends.outputs.push_back(static_cast<int>(ends.nodes.size()));
+    ends.nodes.push_back(
+        {.name = node.name, .op = Int8Op::requantize, .inputs = {0}, .shape = node.shape, .float_output = true});
+  }
+  return ends;
 }
 
 /// Throws for files to be written that exist, that are one and the same, or that the command reads.
@@ -172,16 +102,11 @@ void require_one_source(const QuantizeOptions& options) {
   if (!ready) return;
   if (!request.images.empty())
     throw usage_error("--images and --tensors: the network is calibrated on one of them; leave the other out");
-  for (const auto& [name, given] :
-       {std::pair{"--preset", !options.preset.empty()}, std::pair{"--fit", !options.fit.empty()},
-        std::pair{"--order", !options.order.empty()}, std::pair{"--orientation", !options.orientation.empty()},
-        std::pair{"--mean", !options.mean.empty()}, std::pair{"--std", !options.std.empty()},
-        std::pair{"--scale", options.scale.has_value()}, std::pair{"--resize", options.resize.has_value()}})
-    if (given)
-      throw usage_error(
-          fmt::format("{}: is for images; --tensors are what the network reads, already fitted and "
-                      "normalized: leave it out",
-                      name));
+  if (const std::string name = options.image.first_given(); !name.empty())
+    throw usage_error(
+        fmt::format("{}: is for images; --tensors are what the network reads, already fitted and normalized: leave it "
+                    "out",
+                    name));
 }
 
 /// Runs the work of a function and replaces recipe keys in its refusals by the options of this command.
@@ -190,9 +115,9 @@ auto by_options(const Work& work) try {
   return work();
 } catch (const Error& error) {
   std::string text = error.what();
-  for (const auto& [key, option] : {std::pair{"set data.resize", "--resize or --fit letterbox fits it"},
-                                    std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
-                                    std::pair{"set equalize: false", "take another --repair"}})
+  for (const auto& [key, option] :
+       {std::pair{"a recipe's data.image_size gives it", "--image-size gives it"},
+        std::pair{"set equalize: false", "take another --repair"}, std::pair{"phase calibrate: ", ""}})
     if (const size_t at = text.find(key); at != std::string::npos)
       text.replace(at, std::string_view(key).size(), option);
   throw Error(error.code(), text);
@@ -215,7 +140,8 @@ auto on_network(QuantizeOptions& options, const std::string& device_name, const 
   say(fmt::format("device: {}", describe_device(device)));
   return by_options([&] {
     FloatNetwork network = open_network(request);
-    if (!request.images.empty()) set_preprocessing(options, network.graph.nodes.front().shape, request.preprocessing);
+    if (!request.images.empty())
+      request.preprocessing = preprocessing_of(options.image, network.graph.nodes.front().shape);
     return work(std::move(network), device);
   });
 }
@@ -233,24 +159,40 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device_n
   });
 }
 
+FloatFile open_float_file(QuantizeOptions options, bool boxes, const std::string& device_name) {
+  return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
+    const std::optional<BoxHeadKind> kind = box_head_of(options.image);
+    if (boxes && !kind)
+      throw usage_error(
+          "--boxes: --preset yolox or yolo says which detector's head the outputs of a float network are");
+    FloatFile file{ends_of(network.graph), options.request.outputs, multiply_adds(network.graph), nullptr};
+    if (boxes) file.ends.boxes = find_box_head(network.graph, *kind);
+    file.ends.preprocessing = options.request.preprocessing;
+    if (!network.graph.file_outputs.empty()) name_outputs(file.ends, network.graph.file_outputs);
+    file.program = unquantized_program(options.request, std::move(network), device);
+    return file;
+  });
+}
+
 SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search,
                                const std::string& device_name) {
   if (options.method == "auto")
     throw usage_error(
         "--method auto: is for one network, not for each plan of a search; name another, or leave it out");
   return on_network(options, device_name, [&](FloatNetwork network, at::Device device) {
-    auto [run, tensors, weights] = open_unlabelled(options.request, std::move(network), device);
-    run.recipe.calibrate.batch_size = calibration_batch(run);
-    run.recipe.calibrate.method = options.request.method;
-    const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
-    require_differences(images, /*are_images=*/!tensors);
-    SearchedNetwork result{search_bits_unlabelled(run, weights, search, images), run.data.validation.size(), {}, {}};
-    if (!result.found.chosen) return result;
-    run.recipe = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers);
-    const QuantizedModel model = calibrated(run, weights);
-    result.chosen = to_int8(run, model);
-    result.chosen->recipe_hash.clear();  // there is no recipe
-    result.comparison = prove(run, model, *result.chosen);
+    SearchedNetwork result;
+    {
+      auto [run, tensors, weights] = open_unlabelled(options.request, network, device);
+      run.recipe.calibrate.batch_size = calibration_batch(run);
+      run.recipe.calibrate.method = options.request.method;
+      const std::vector<at::Tensor> images = input_batches(run, run.data.validation);
+      require_differences(images, /*are_images=*/!tensors);
+      result.found = search_bits_unlabelled(run, weights, search, images);
+      result.images = run.data.validation.size();
+      if (!result.found.chosen) return result;
+      options.request.quant = with_plan(run.recipe, search, result.found.plans[*result.found.chosen].layers).quant;
+    }
+    result.chosen = quantize(options.request, std::move(network), device);
     return result;
   });
 }
@@ -267,8 +209,7 @@ Quantized quantize_files(QuantizeOptions& options, const std::string& device) {
   write_checkpoint(options.out, result.graph);
   if (!options.onnx.empty()) {
     std::vector<std::string> notes;
-    write_file_atomically(options.onnx,
-                          write_qdq(result.graph, {.profile = profile, .own_names = true}, nullptr, &notes));
+    write_file_atomically(options.onnx, write_qdq(result.graph, {.profile = profile}, nullptr, &notes));
     for (const std::string& note : notes) say(fmt::format("{}: {}", options.onnx, note));
   }
   return result;

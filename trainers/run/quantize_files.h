@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "src/data/image_options.h"
+#include "trainers/run/float_file.h"
 #include "trainers/run/ptq_search.h"
 #include "trainers/run/quantize.h"
 
@@ -19,11 +21,7 @@ struct QuantizeOptions {
   std::optional<double> percentile;
   std::string repair = "bias", activation = "affine_u8";
 
-  // How images become the input: a preset, and what differs from it.
-  std::string preset, fit, order, orientation;
-  std::vector<double> mean, std;
-  std::optional<double> scale;  ///< of the values that mean and std are of: 1, or 255 for pixels as they are
-  std::optional<int> resize;
+  ImageOptions image;  ///< how images become the input
 
   std::string classes_file;  ///< names of the classes, a line a class; "": the checkpoint has none
 
@@ -42,17 +40,21 @@ Quantized quantize_network(QuantizeOptions& options, const std::string& device);
 /// quantize_network() does.
 Quantized quantize_files(QuantizeOptions& options, const std::string& device);
 
+/// Opens the network of the options for images prepared as they say, not quantized. boxes: FloatFile::ends has the head
+/// of a detector. Throws as quantize_network() does, and Error(usage) where the outputs are not those of the preset's
+/// detectors.
+FloatFile open_float_file(QuantizeOptions options, bool boxes, const std::string& device);
+
 /// What search_network() found.
 struct SearchedNetwork {
   BitSearch found;
   size_t images = 0;                ///< by which plans are judged
-  std::optional<Int8Graph> chosen;  ///< the network with the chosen plan; none: no plan is chosen
-  Comparison comparison;            ///< of its QAT graph with the engines, over a few images
+  std::optional<Quantized> chosen;  ///< quantize() with the chosen plan; none: no plan is chosen
 };
 
 /// Searches the bits of the network's layers by images without labels (search_bits_unlabelled()) and writes nothing.
-/// Ranges are options.method's, and nothing is repaired. Throws as quantize_network() does, and Error(usage) for the
-/// method auto.
+/// Ranges are options.method's, and only what is chosen is repaired, as quantize() does it. Throws as
+/// quantize_network() does, and Error(usage) for the method auto.
 SearchedNetwork search_network(QuantizeOptions& options, const BitSearchOptions& search, const std::string& device);
 
 }  // namespace octet

@@ -29,13 +29,11 @@ inline constexpr std::array<Named<OnnxProfile>, 4> kOnnxProfiles = {{
 struct OnnxOptions {
   OnnxProfile profile = OnnxProfile::onnxruntime;
   int opset = 13;  ///< 13 or 21
-  /// Input and a single output are called as their nodes, which have the names of the file that the network came from;
-  /// else "images" and "logits".
-  bool own_names = false;
 };
 
 /// Returns the bytes of a QDQ model, in which every activation has its own scale and weights are int8 with a scale for
-/// each channel. `codes` becomes for each node the model's name of its codes, "" for reals. `notes` becomes lines for
+/// each channel. Without Int8Graph::own_names the input is called "images", and a single output "logits". `codes`
+/// becomes for each node the model's name of its codes, "" for reals. `notes` becomes lines for
 /// people: where int8 runtimes, whose biases are int32, give other codes, and where a scale was raised to prevent that
 /// (src/net/onnx/qdq_limits.h). Throws Error(usage) naming a node that the profile or ONNX cannot express, and
 /// Error(promise) if the model for TensorRT breaks one of its rules.
@@ -48,7 +46,8 @@ std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::v
 std::vector<std::string> tensorrt_faults(const std::string& path);
 std::vector<std::string> tensorrt_faults(const std::byte* data, size_t size, const std::string& name);
 
-/// Returns the bytes of a float model, with its BatchNorms. `weights` has the tensors of parameters(graph).
+/// Returns the bytes of a float model, with its BatchNorms. A network from a file keeps the file's names of its input
+/// and outputs, as write_qdq() does. `weights` has the tensors of parameters(graph).
 std::string write_float(const Graph& graph, const TensorFile& weights, const Preprocessing& preprocessing, int opset);
 
 /// A QDQ model that also outputs the codes of its activations, to compare another runtime's codes with octet's.
@@ -61,6 +60,10 @@ struct ShownCodes {
 
 /// Shows the codes of the model that write_qdq() makes of the graph, and throws like it.
 ShownCodes show_codes(const Int8Graph& graph);
+
+/// Shows of a file its outputs alone, or `outputs`, values of the file. In ShownCodes::outputs they follow an input.
+/// Throws as the next one does.
+ShownCodes show_outputs(const std::string& path, std::vector<std::string> outputs);
 
 /// Shows the codes of the file that `imported` comes from. Throws Error(data) if its weights are external data.
 ShownCodes show_codes(const ImportedInt8& imported, const std::string& path);

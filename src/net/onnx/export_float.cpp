@@ -3,17 +3,23 @@
 
 #include "src/base/error.h"
 #include "src/net/onnx/export.h"
+#include "src/net/onnx/network.h"
 #include "src/net/onnx/writer.h"
 
 namespace octet {
 namespace {
+
+EndNames float_end_names(const Graph& graph) {
+  if (graph.file_outputs.empty()) return {};
+  return {graph.nodes.front().name, names_of_outputs(graph)};
+}
 
 class FloatWriter {
  public:
   FloatWriter(const Graph& graph, const TensorFile& weights, int opset)
       : graph_(graph),
         weights_(weights),
-        writer_(graph.name, graph.nodes.front().shape, opset),
+        writer_(graph.name, graph.nodes.front().shape, opset, float_end_names(graph)),
         rows_(find_rows(graph)) {}
 
   std::string run(const Preprocessing& preprocessing) {

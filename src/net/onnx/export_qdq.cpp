@@ -30,9 +30,11 @@ float float_for(float wanted, double factor, const Read& read) {
   return nearest;
 }
 
-EndNames end_names(const Int8Graph& graph, bool own) {
-  if (!own) return {};
-  return {graph.nodes.front().name, graph.nodes[static_cast<size_t>(graph.outputs.front())].name};
+EndNames end_names(const Int8Graph& graph) {
+  if (!graph.own_names) return {};
+  EndNames names{graph.nodes.front().name, {}};
+  for (const int output : graph.outputs) names.outputs.push_back(graph.nodes[static_cast<size_t>(output)].name);
+  return names;
 }
 
 class QdqWriter {
@@ -40,7 +42,7 @@ class QdqWriter {
   QdqWriter(const Int8Graph& graph, const OnnxOptions& options)
       : graph_(graph),
         options_(options),
-        writer_(graph.name, graph.input_shape(), options.opset, end_names(graph, options.own_names)),
+        writer_(graph.name, graph.input_shape(), options.opset, end_names(graph)),
         rows_(find_rows(graph)) {}
 
   std::string run() {

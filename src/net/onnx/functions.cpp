@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of one value, which become lookups, and products. Exporters write silu as x * sigmoid(x), hard-swish as
-// x * hard_sigmoid(x) or x * relu6(x + 3) / 6, and gelu as x * (1 + erf(x / sqrt(2))) / 2. The numbers are kept in the
-// value (OnnxValue), and a Mul of a value with its own sigmoid or erf becomes one lookup. No node then needs the
-// sigmoid, which finish() removes.
+// x * hard_sigmoid(x) or x * relu6(x + 3) / 6, gelu as x * (1 + erf(x / sqrt(2))) / 2, and mish as x *
+// tanh(softplus(x)). The numbers are kept in the value (OnnxValue), and a Mul of a value with its own sigmoid or erf
+// becomes one lookup. No node then needs the sigmoid, which finish() removes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -140,11 +140,21 @@ bool is_gelu(NodeReader& node, const OnnxValue& x, const OnnxValue& gate) {
   return gate.erf && !x.erf && x.node == gate.node && x.shift == 0 && near(node, gate.shift, gate.factor);
 }
 
+/// Whether a node is the tanh of the softplus of x, without codes between them.
+bool is_mish_gate(const Network& network, const Node& node, const OnnxValue& x) {
+  if (node.op != Op::lookup || node.curve.function != Function::tanh) return false;
+  const Node& inner = network.graph().nodes[static_cast<size_t>(node.inputs[0])];
+  const bool coded = network.marks != nullptr && network.marks->edges.contains(inner.name);
+  return inner.op == Op::lookup && inner.curve.function == Function::softplus && inner.inputs[0] == x.node && !coded;
+}
+
 /// Returns the function f if x * gate = factor * f(x): silu if the gate is factor * sigmoid(x).
 std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
   const Node& node = network.node(gate);
-  const bool own = node.op == Op::lookup && node.inputs[0] == x.node && gate.shift == 0 && x.plain();
-  if (!own || gate.dequantized || gate.erf) return std::nullopt;  // a gate with codes of its own stays a mul
+  if (gate.shift != 0 || !x.plain() || gate.dequantized || gate.erf)  // a gate with codes of its own stays a mul
+    return std::nullopt;
+  if (is_mish_gate(network, node, x)) return Function::mish;
+  if (node.op != Op::lookup || node.inputs[0] != x.node) return std::nullopt;
   if (node.curve.function == Function::sigmoid) return Function::silu;
   if (node.curve.function == Function::hard_sigmoid) return Function::hard_swish;
   return std::nullopt;
@@ -155,6 +165,15 @@ std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxVa
 void sigmoid(NodeReader& node) { lookup(node, {Function::sigmoid}); }
 void hard_swish(NodeReader& node) { lookup(node, {Function::hard_swish}); }
 void tanh(NodeReader& node) { lookup(node, {Function::tanh}); }
+void mish(NodeReader& node) { lookup(node, {Function::mish}); }
+void softplus(NodeReader& node) { lookup(node, {Function::softplus}); }
+
+void elu(NodeReader& node) {
+  const double alpha = node.real("alpha", 1.0f);
+  if (alpha != 1) node.refuse(fmt::format("alpha {}; expected 1, PyTorch's nn.ELU()", alpha));
+  lookup(node, {Function::elu});
+}
+
 void leaky_relu(NodeReader& node) { lookup(node, {Function::leaky_relu, node.real("alpha", 0.01f)}); }
 
 void prelu(NodeReader& node) {

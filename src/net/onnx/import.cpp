@@ -56,6 +56,7 @@ class Importer {
     require_different(outputs);
     ImportedNetwork imported = guarded("", [&] { return network_.finish(outputs); });
     imported.graph.name = std::filesystem::path(file_.name).stem().string();
+    imported.graph.file_outputs = outputs_;
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
     imported.opset = file_.opset;
     return imported;
@@ -366,26 +367,6 @@ ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string
                            const std::vector<std::string>& outputs, int image_size) {
   OnnxFile file = open_onnx(data, size, name, "");
   return import_file(file, outputs, nullptr, image_size);
-}
-
-std::vector<std::string> output_names(const OnnxFile& file) {
-  std::vector<std::string> names;
-  for (const ValueInfoProto& output : file.model->graph().output()) names.push_back(output.name());
-  return names;
-}
-
-void name_outputs(Int8Graph& graph, const std::vector<std::string>& names) {
-  for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    const std::string& name = names.at(o);
-    const bool taken =
-        std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Int8Node& node) { return node.name == name; });
-    if (!taken && !name.empty() && printable(name) == name)
-      graph.nodes[static_cast<size_t>(graph.outputs[o])].name = name;
-  }
-}
-
-void name_outputs(Int8Graph& graph, const std::string& path, const std::vector<std::string>& outputs) {
-  name_outputs(graph, outputs.empty() ? output_names(open_onnx_file(path)) : outputs);
 }
 
 }  // namespace octet

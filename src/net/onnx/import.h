@@ -49,14 +49,17 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
 ImportedNetwork parse_onnx(const std::byte* data, size_t size, const std::string& name,
                            const std::vector<std::string>& outputs = {}, int image_size = 0);
 
-/// Gives the outputs of an int8 network that was made of import_onnx(path, outputs) the names that the file has for
-/// them, which programs know: its layers and functions are called otherwise. A name that another node has, or that is
-/// no text, is not taken.
-void name_outputs(Int8Graph& graph, const std::string& path, const std::vector<std::string>& outputs);
+/// Gives the outputs of an int8 network the names that a file has for them (Graph::file_outputs), which programs know:
+/// its layers and functions are called otherwise. A name that another node has, or that is no text, is not taken.
+void name_outputs(Int8Graph& graph, const std::vector<std::string>& names);
 
 /// Returns what an ONNX file is and which commands take it: "a float network; octet quantize FILE ...", "a
 /// quantized network; octet run ...". Throws Error(data) if it is not an ONNX file.
 std::string describe_onnx(const std::string& path);
+
+/// Whether an ONNX file is a float network; else it is quantized, in whatever form. Throws Error(data) if it is not an
+/// ONNX file.
+bool is_float_onnx(const std::string& path);
 
 struct ImportedInt8 {
   Int8Graph graph;                 ///< validated; nodes have the names of the file

@@ -352,6 +352,7 @@ ImportedInt8 import_quantized(OnnxFile file, const std::vector<std::string>& out
   // octet's own files name the nodes, and may call a single output "logits" whatever its node is called.
   if (!outputs.empty() || file.model->producer_name() != "octet")
     name_outputs(result.graph, outputs.empty() ? output_names(file) : outputs);
+  result.graph.own_names = true;
   result.graph.preprocessing = read_preprocessing(file, result.graph.input_shape().c, result.graph, result.notes);
   try {
     validate(result.graph);
@@ -372,6 +373,8 @@ std::string describe_onnx(const std::string& path) {
       "makes a checkpoint of it",
       shell_word(path));
 }
+
+bool is_float_onnx(const std::string& path) { return is_float(open_onnx_file(path)); }
 
 ImportedInt8 import_qdq(const std::string& path, const std::vector<std::string>& outputs) {
   return import_quantized(open_onnx_file(path), outputs);

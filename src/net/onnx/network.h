@@ -137,8 +137,8 @@ inline constexpr const char* kQuantizeByOnnxRuntime =
 /// Returns the names of the file's outputs.
 std::vector<std::string> output_names(const OnnxFile& file);
 
-/// Calls the outputs of a network by these names, as name_outputs() of import.h does.
-void name_outputs(Int8Graph& graph, const std::vector<std::string>& names);
+/// Returns the names that name_outputs() of import.h gives the outputs of a network from a file.
+std::vector<std::string> names_of_outputs(const Graph& graph);
 
 /// Returns why a value cannot be an output, or "".
 std::string output_fault(const OnnxValue& value);

@@ -17,11 +17,15 @@ ImportedNetwork import_onnx(const std::string& path, const std::vector<std::stri
   throw usage_error(path + ": " + kMissing);
 }
 
-void name_outputs(Int8Graph&, const std::string& path, const std::vector<std::string>&) {
-  throw usage_error(path + ": " + kMissing);
-}
+void name_outputs(Int8Graph&, const std::vector<std::string>&) { throw usage_error(kMissing); }
 
 std::string describe_onnx(const std::string&) { return std::string("an ONNX file; ") + kMissing; }
+
+bool is_float_onnx(const std::string& path) { throw usage_error(path + ": " + kMissing); }
+
+ShownCodes show_outputs(const std::string& path, std::vector<std::string>) {
+  throw usage_error(path + ": " + kMissing);
+}
 
 ImportedInt8 import_qdq(const std::string& path, const std::vector<std::string>&) {
   throw usage_error(path + ": " + kMissing);

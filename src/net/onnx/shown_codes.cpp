@@ -27,17 +27,23 @@ std::vector<bool> flattened(const Int8Graph& graph) {
   return found;
 }
 
-ShownCodes shown(const Int8Graph& graph, const std::string& bytes, std::vector<std::string> values,
-                 const std::string& name) {
+/// Parses a model that needs no other file. `name` stands for it in messages.
+onnx::ModelProto whole_model(const std::string& bytes, const std::string& name) {
   onnx::ModelProto model;
   if (!model.ParseFromString(bytes))
     throw data_error(name + ": damaged, or not an ONNX model: fetch or export it again");
-  onnx::GraphProto& network = *model.mutable_graph();
-  for (const onnx::TensorProto& tensor : network.initializer()) {
+  for (const onnx::TensorProto& tensor : model.graph().initializer()) {
     if (tensor.data_location() != onnx::TensorProto::EXTERNAL) continue;
     throw data_error(
         fmt::format("{}: its weights lie in other files; put them into one: onnx.save(onnx.load(FILE), NEW)", name));
   }
+  return model;
+}
+
+ShownCodes shown(const Int8Graph& graph, const std::string& bytes, std::vector<std::string> values,
+                 const std::string& name) {
+  onnx::ModelProto model = whole_model(bytes, name);
+  onnx::GraphProto& network = *model.mutable_graph();
   std::set<std::string> given;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const auto node = static_cast<size_t>(graph.outputs[i]);
@@ -59,6 +65,19 @@ ShownCodes show_codes(const Int8Graph& graph) {
   std::vector<std::string> codes;
   const std::string bytes = write_qdq(graph, {}, &codes);
   return shown(graph, bytes, std::move(codes), graph.name);
+}
+
+ShownCodes show_outputs(const std::string& path, std::vector<std::string> outputs) {
+  onnx::ModelProto model = whole_model(read_file(path), path);
+  onnx::GraphProto& network = *model.mutable_graph();
+  std::set<std::string> given;
+  for (const onnx::ValueInfoProto& output : network.output()) given.insert(output.name());
+  if (outputs.empty())
+    for (const onnx::ValueInfoProto& output : network.output()) outputs.push_back(output.name());
+  for (const std::string& output : outputs)
+    if (given.insert(output).second) network.add_output()->set_name(output);
+  outputs.insert(outputs.begin(), "");  // of the input
+  return {model.SerializeAsString(), std::move(outputs)};
 }
 
 ShownCodes show_codes(const ImportedInt8& imported, const std::string& path) {

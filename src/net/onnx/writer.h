@@ -19,9 +19,15 @@
 
 namespace octet {
 
-/// What the input is called, and the output where there is one; several outputs are called as their nodes.
+/// What the input and the outputs are called.
 struct EndNames {
-  std::string input = "images", output = "logits";
+  std::string input = "images";
+  std::vector<std::string> outputs;  ///< empty: a single one "logits", several as their nodes
+
+  std::string output(size_t index, size_t count, const std::string& node) const {
+    if (!outputs.empty()) return outputs[index];
+    return count == 1 ? "logits" : node;
+  }
 };
 
 /// An ONNX model while it is written: one input, then constants and nodes in order, then the outputs.
@@ -64,10 +70,10 @@ class OnnxWriter {
   template <typename AnyGraph>
   void outputs(const AnyGraph& graph, const std::vector<std::string>& edges, const std::vector<bool>& rows) {
     std::vector<Output> all;
-    for (const int index : graph.outputs) {
-      const auto at = static_cast<size_t>(index);
+    for (size_t o = 0; o < graph.outputs.size(); ++o) {
+      const auto at = static_cast<size_t>(graph.outputs[o]);
       const auto& node = graph.nodes[at];
-      all.push_back({graph.outputs.size() == 1 ? ends_.output : node.name, edges[at], node.shape, rows[at]});
+      all.push_back({ends_.output(o, graph.outputs.size(), node.name), edges[at], node.shape, rows[at]});
     }
     name_outputs(std::move(all));
   }
@@ -88,7 +94,7 @@ class OnnxWriter {
 
   onnx::ModelProto model_;
   EndNames ends_;
-  std::set<std::string> names_ = {ends_.input, ends_.output};
+  std::set<std::string> names_ = {ends_.input, ends_.output(0, 1, "")};
 };
 
 /// A node that the float and the QDQ form write alike.

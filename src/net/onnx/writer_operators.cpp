@@ -30,8 +30,8 @@ std::string gelu(OnnxWriter& writer, const std::string& name, const std::string&
   return writer.node("Mul", name, {times(name + "/half", x, 0.5), gate});
 }
 
-/// Before opset 14 there is no HardSwish, before 20 no Gelu: then the function is several nodes, of which the last is
-/// called `name`.
+/// Before opset 14 there is no HardSwish, before 18 no Mish, before 20 no Gelu: then the function is several nodes, of
+/// which the last is called `name`.
 std::string lookup(OnnxWriter& writer, const Curve& curve, const std::string& name, const std::string& x) {
   switch (curve.function) {
     case Function::silu:
@@ -52,6 +52,15 @@ std::string lookup(OnnxWriter& writer, const Curve& curve, const std::string& na
       writer.real_attribute("alpha", curve.slope);
       return y;
     }
+    case Function::mish: {
+      if (writer.opset() >= 18) return writer.node("Mish", name, {x});
+      const std::string softplus = writer.node("Softplus", name + "/Softplus", {x});
+      return writer.node("Mul", name, {x, writer.node("Tanh", name + "/Tanh", {softplus})});
+    }
+    case Function::softplus:
+      return writer.node("Softplus", name, {x});
+    case Function::elu:
+      return writer.node("Elu", name, {x});
   }
   return x;
 }

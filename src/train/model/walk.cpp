@@ -6,18 +6,21 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/elu.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/hardsigmoid.h>
 #include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
 #include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mish.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/prelu.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/tanh.h>
 #include <c10/core/GradMode.h>
 
@@ -65,6 +68,12 @@ at::Tensor apply(const Curve& curve, const at::Tensor& x) {
       return at::gelu(x);
     case Function::leaky_relu:
       return at::leaky_relu(x, curve.slope);
+    case Function::mish:
+      return at::mish(x);
+    case Function::softplus:
+      return at::softplus(x);
+    case Function::elu:
+      return at::elu(x);
   }
   return x;
 }

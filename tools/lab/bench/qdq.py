@@ -79,7 +79,10 @@ class Writer:
             erf = self.add("Erf", [self.add("Mul", [x, self.constant(np.float32(np.sqrt(0.5)))])])
             return self.add("Mul", [self.add("Mul", [x, self.constant(np.float32(0.5))]),
                                     self.add("Add", [erf, self.constant(np.float32(1))])])
-        return self.add({"hard_swish": "HardSwish", "sigmoid": "Sigmoid", "tanh": "Tanh"}[name], [x])
+        if name == "mish":
+            return self.add("Mul", [x, self.add("Tanh", [self.add("Softplus", [x])])])
+        operators = {"hard_swish": "HardSwish", "sigmoid": "Sigmoid", "tanh": "Tanh", "softplus": "Softplus", "elu": "Elu"}
+        return self.add(operators[name], [x])
 
     def convert(self):
         edges = []  # the float value of each node, after its dequantize
