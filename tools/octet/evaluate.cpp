@@ -102,8 +102,7 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
 void add_evaluate(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<EvaluateCommand>();
   CLI::App* command = app.add_subcommand(
-      "evaluate",
-      "accuracy and speed of a run's checkpoint on its test images, or of a checkpoint or .onnx file on yours");
+      "evaluate", "accuracy and speed of a run's checkpoint on its test images, or of a file on yours");
   add_measure_options(*command, *options, "the recipe's");
   command->add_option("--classes-file", options->classes,
                       "of a file: the class folders, one a line, in the order of the network's classes; with "
