@@ -15,7 +15,7 @@ constexpr double kMostRatio = 256;  // a channel that nearly never differs from 
 
 double width(const Interval& channel) { return channel.hi - channel.lo; }
 
-/// Multiplies the parameter by a factor for each of its first dimension's channels.
+/// Divides the parameter by a number for each of its first dimension's channels.
 void scale_rows(FloatParams& params, const std::string& name, const std::vector<float>& divisors) {
   std::vector<float>& values = params.at(name);
   const size_t row = values.size() / divisors.size();
@@ -118,6 +118,42 @@ void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRang
   for (const int reader : pair.readers) divide_inputs(fused.nodes[reader], output, params);
   params[lookup.name + ".input_scale"] = std::move(input);
   params[lookup.name + ".output_scale"] = std::move(output);
+}
+
+namespace {
+
+bool is_depthwise(const Graph& graph, int layer) {
+  const Node& node = graph.nodes[layer];
+  return node.groups > 1 && node.groups == graph.nodes[node.inputs[0]].shape.c;
+}
+
+}  // namespace
+
+std::vector<LayerPair> depthwise_pairs(const Graph& fused) {
+  std::vector<LayerPair> pairs;
+  for (const LayerPair& pair : layer_pairs(fused)) {
+    const Activation activation = fused.nodes[pair.first].activation;
+    const bool relu = activation == Activation::relu || activation == Activation::relu6;
+    if (relu && (is_depthwise(fused, pair.first) || is_depthwise(fused, pair.second))) pairs.push_back(pair);
+  }
+  return pairs;
+}
+
+void equalize_depthwise(const Graph& fused, const LayerPair& pair, const std::vector<double>& largest,
+                        FloatParams& params) {
+  constexpr double kMargin = 1.05, kMostFactor = 32;  // of channels that are nearly 0, which other images may change
+  const Node& first = fused.nodes[pair.first];
+  const double end = first.activation == Activation::relu6 ? 6 : *std::max_element(largest.begin(), largest.end());
+  const double power = is_depthwise(fused, pair.second) ? 1 : 0.5;
+  std::vector<float> outputs, inputs;
+  for (const double channel : largest) {
+    const double fits = channel > 0 ? end / (kMargin * channel) : kMostFactor;
+    const double factor = std::pow(std::clamp(fits, 1.0, kMostFactor), power);
+    outputs.push_back(static_cast<float>(1 / factor));
+    inputs.push_back(1 / outputs.back());
+  }
+  divide_outputs(first, outputs, params);
+  divide_inputs(fused.nodes[pair.second], inputs, params);
 }
 
 }  // namespace octet

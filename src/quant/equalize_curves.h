@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels on both sides of a function such as SiLU: where they differ much, a common scale leaves the small ones few
-// codes. Cross-layer equalization (src/quant/equalize.h) cannot scale them, since f(s x) is not s f(x). But a lookup
-// may have a table for each channel: y = b f(a x). The layer before it is divided by a, those behind it by b, and the
-// network computes the same function. No LibTorch.
+// Channels whose values differ much: a common scale leaves the small ones few codes. By what they are over some images,
+// in place of what weights are (src/quant/equalize.h), all are brought to one range; the layers around them take the
+// factors, and the network computes the same function. On both sides of a function such as SiLU, where f(s x) is not
+// s f(x), a lookup with a table for each channel does it: y = b f(a x). Behind a relu no table is needed. No LibTorch.
 #pragma once
 
 #include <vector>
 
 #include "src/net/graph.h"
 #include "src/quant/curve_ranges.h"
+#include "src/quant/equalize.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {
@@ -42,5 +43,16 @@ std::vector<double> fitting_factors(std::vector<Interval> channels);
 /// input channels, and less may be better. The lookup then needs `groups` in the graph.
 void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRanges& ranges, double power,
                     FloatParams& params);
+
+/// Returns the layer_pairs() of a fused graph with a relu or relu6 behind the first layer, of which one is depthwise.
+std::vector<LayerPair> depthwise_pairs(const Graph& fused);
+
+/// Brings the channels that the pair's first layer gives to one range, that of the largest, or 6 behind a relu6.
+/// largest: of each channel over some images. A depthwise layer has a scale for the weights of each channel that it
+/// reads, which costs nothing; others share one, so their channels go half of the way (in the logarithm), as Xiao et
+/// al. do between linear layers ("SmoothQuant", arXiv 2211.10438, section 4). A relu6 then cuts off what exceeds the
+/// largest by 5 %.
+void equalize_depthwise(const Graph& fused, const LayerPair& pair, const std::vector<double>& largest,
+                        FloatParams& params);
 
 }  // namespace octet

@@ -161,5 +161,53 @@ TEST(EqualizeCurves, FactorsByHand) {
   for (const double factor : fitting_factors({{0, 0}, {0, 0}})) EXPECT_EQ(factor, 1);
 }
 
+/// Behind a relu6 and a relu; two of the pairs are of no depthwise layer, or have no relu.
+Graph depthwise_layers() {
+  return fuse(graph_of({conv_of("expand", 12), node_of("r1", "relu6"), conv_of("depthwise", 12, 3, 12),
+                        node_of("bn", "batch_norm"), node_of("r2", "relu"), conv_of("project", 8),
+                        conv_of("linear", 8, 3, 8), conv_of("dense", 6), node_of("r3", "relu"), conv_of("last", 5)}));
+}
+
+TEST(EqualizeDepthwise, TheFunctionStaysAndChannelsFillOneRange) {
+  const Graph graph = depthwise_layers();
+  const FloatParams before = uneven_params(graph);
+  FloatParams after = before;
+  const std::vector<LayerPair> pairs = depthwise_pairs(graph);
+  ASSERT_EQ(pairs.size(), 2u);
+  const auto largest = [&](const FloatParams& params, const LayerPair& pair) {
+    std::vector<double> result;
+    for (const Interval& channel : channels(graph, params, pair.first)) result.push_back(channel.hi);
+    return result;
+  };
+  for (const LayerPair& pair : pairs) equalize_depthwise(graph, pair, largest(before, pair), after);
+  for (const Image& image : images(graph.nodes[0].shape)) {
+    const Image a = walk_float(graph, before, image).back(), b = walk_float(graph, after, image).back();
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5 * (1 + std::fabs(a[i]))) << i;
+  }
+  const std::vector<double> first = largest(before, pairs[0]), second = largest(before, pairs[1]);
+  const double end = *std::max_element(second.begin(), second.end());
+  int checked = 0;
+  for (size_t c = 0; c < first.size(); ++c) {
+    if (first[c] < 6 / 1.05 / 32 || second[c] < end / 1.05 / 32) continue;  // the factor reaches its bound
+    ++checked;
+    EXPECT_NEAR(largest(after, pairs[0])[c], std::max(first[c], 6 / 1.05), 1e-4) << c;
+    EXPECT_NEAR(largest(after, pairs[1])[c], std::max(second[c], std::sqrt(second[c] * end / 1.05)), 1e-4 * end) << c;
+  }
+  EXPECT_GE(checked, 6);
+}
+
+/// A channel of zeros gets the largest factor, one at the end of the range keeps its weights.
+TEST(EqualizeDepthwise, FactorsHaveBounds) {
+  const Graph graph = depthwise_layers();
+  const FloatParams before = uneven_params(graph);
+  FloatParams after = before;
+  std::vector<double> largest(12, 6);
+  largest[1] = 0;
+  equalize_depthwise(graph, depthwise_pairs(graph)[0], largest, after);
+  const std::vector<float>&a = before.at("expand.weight"), &b = after.at("expand.weight");
+  const size_t row = a.size() / 12;
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(b[i], a[i] * (i / row == 1 ? 32.0f : 1.0f)) << i;
+}
+
 }  // namespace
 }  // namespace octet

@@ -31,7 +31,8 @@
 namespace octet {
 namespace {
 
-constexpr const char *kNoRepairs = "none", *kBiasCorrection = "bias correction";
+constexpr const char *kNoRepairs = "none", *kDepthwise = "channels of depthwise layers",
+                     *kBiasCorrection = "bias correction";
 constexpr size_t kProofImages = 2;  // engines promise equal codes for every image; a few show it
 
 bool is_onnx_file(const std::string& network) { return network.ends_with(".onnx"); }
@@ -88,14 +89,18 @@ Weights float_weights(const Run& run) {
 struct Way {
   std::string name;
   CalibrateRecipe calibrate;
+  const Weights& floats;  ///< it begins with
 
-  bool repairs() const { return name != kNoRepairs; }  ///< changes weights or biases
+  bool repairs() const { return name != kNoRepairs && name != kDepthwise; }  ///< calibrate() changes weights or biases
 };
 
-std::vector<Way> ways(const QuantizeRequest& request, const Run& run) {
-  Way way{kNoRepairs, request.calibrate};
+/// depthwise: the weights with equalized channels; empty if the network has none to equalize.
+std::vector<Way> ways(const QuantizeRequest& request, const Run& run, const Weights& floats, const Weights& depthwise) {
+  Way way{kNoRepairs, request.calibrate, floats};
   way.calibrate.batch_size = calibration_batch(run);
   std::vector<Way> all = {way};
+  if (request.repair == Repair::none) return all;
+  if (!depthwise.empty()) all.push_back({kDepthwise, way.calibrate, depthwise});
   if (request.repair < Repair::fast) return all;
   way.calibrate.bias_correction = true;
   way.name = "equalization and bias correction";
@@ -137,6 +142,17 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   return made;
 }
 
+/// Returns the weights with the channels around depthwise layers equalized, by what they are over calibration images.
+Weights depthwise_weights(const Run& run, QuantizedModel& original) {
+  constexpr size_t kImages = 64;
+  ChannelScales channels(original);
+  const std::vector<size_t>& all = run.data.calibration;
+  if (channels.any_depthwise())
+    for_input_batches(run, evenly_spaced(all, std::min(kImages, all.size())),
+                      [&](const at::Tensor& x) { channels.see(x); });
+  return channels.depthwise_equalized(original.weights());
+}
+
 /// Gives lookups a scale for each channel where that loses less, and then changes `best` and run.graph. Which lookups
 /// get them is chosen with the ranges of one method and few calibration images.
 void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
@@ -160,7 +176,7 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
   for (size_t images = 0, b = 0; images < 8 && b < held.size(); images += held[b++].size(0)) few.push_back(held[b]);
   FloatOutputs wanted_of_few = wanted;
   wanted_of_few.y.resize(few.size());
-  const auto chosen = channels.best(run.graph, original.weights(), [&](const Graph& graph, const Weights& weights) {
+  const auto chosen = channels.best(run.graph, way.floats, [&](const Graph& graph, const Weights& weights) {
     quick.graph = graph;
     return make(quick, weights, one_method, its_way, few, wanted_of_few).lost;
   });
@@ -280,19 +296,24 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
   std::optional<Made> best;
   const bool repairs = request.repair != Repair::none;
-  const std::vector<Way> tried = ways(request, run);
+  const Weights depthwise = repairs ? depthwise_weights(run, original) : Weights();
+  const std::vector<Way> tried = ways(request, run, floats, depthwise);
   const Way* taken = nullptr;
+  size_t its_trial = 0;
   for (const Way& way : tried) {
+    const size_t trial = result.repairs.size();
     if (repairs) result.repairs.push_back({.name = way.name});
     try {
-      Made made = make(run, floats, request, way, held, wanted);
+      Made made = make(run, way.floats, request, way, held, wanted);
       if (repairs) result.repairs.back().lost = made.lost;
       if (repairs && !way.repairs())
-        result.repairs.push_back({.name = kBiasCorrection, .lost = correct(run, held, wanted, made)});
+        result.repairs.push_back({.name = way.name == kNoRepairs ? kBiasCorrection : way.name + ", " + kBiasCorrection,
+                                  .lost = correct(run, held, wanted, made)});
       if (best && made.lost >= best->lost) continue;
       best.emplace(std::move(made));
       taken = &way;
-      if (repairs) result.repaired = way.repairs() ? result.repairs.size() - 1 : best->floats ? 1 : 0;
+      its_trial = trial;
+      result.repaired = trial + (best->floats ? 1 : 0);
     } catch (const Error& error) {
       if (!best || error.code() != ExitCode::usage) throw;
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
@@ -300,12 +321,12 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   }
   try_channel_scales(run, original, request, *taken, held, wanted, *best, result.channel_scales);
   if (repairs && !taken->repairs() && !result.channel_scales.lookups.empty()) {  // whose biases are not corrected yet
-    result.repairs[1].lost = correct(run, held, wanted, *best);
-    result.repaired = best->floats ? 1 : 0;
+    result.repairs[its_trial + 1].lost = correct(run, held, wanted, *best);
+    result.repaired = its_trial + (best->floats ? 1 : 0);
   }
   result.ranges = best->ranges;
   const std::vector<at::Tensor> unseen = input_batches(run, run.data.test);
-  const bool same_weights = !taken->repairs() && result.channel_scales.lookups.empty();
+  const bool same_weights = taken->name == kNoRepairs && result.channel_scales.lookups.empty();
   const int alone = std::min(request.alone, static_cast<int>(run.graph.nodes.size()));
   Progress progress("layers alone", alone, "layers");
   NetworkCosts costs = network_costs(best->model, best->floats ? *best->floats : best->model,

@@ -13,6 +13,25 @@
 
 namespace octet {
 
+namespace {
+
+/// Returns the parameters as tensors shaped and placed as those of the same name, or as rows.
+Weights tensors(FloatParams& params, const Weights& like) {
+  const c10::NoGradGuard no_grad;
+  Weights result;
+  for (auto& [name, values] : params) {
+    const auto known = like.find(name);
+    const std::vector<int64_t> sizes =
+        known == like.end() ? std::vector<int64_t>{static_cast<int64_t>(values.size())} : known->second.sizes().vec();
+    at::Tensor tensor = at::from_blob(values.data(), sizes, at::kFloat).clone().to(device_of(like));
+    tensor.requires_grad_(known != like.end() && known->second.requires_grad());
+    result.emplace(name, std::move(tensor));
+  }
+  return result;
+}
+
+}  // namespace
+
 Graph with_channel_scales(Graph graph, const std::function<bool(const std::string& parameter)>& is_there) {
   for (Node& node : graph.nodes)
     if (node.op == Op::lookup && is_there(node.name + ".input_scale")) node.groups = node.shape.c;
@@ -22,6 +41,7 @@ Graph with_channel_scales(Graph graph, const std::function<bool(const std::strin
 ChannelScales::ChannelScales(QuantizedModel& model)
     : model_(model),
       pairs_(curve_pairs(model.prepared().graph)),
+      depthwise_(depthwise_pairs(model.prepared().graph)),
       least_(model.prepared().graph.nodes.size()),
       largest_(least_.size()) {}
 
@@ -30,6 +50,7 @@ void ChannelScales::see(const at::Tensor& x) {
   const FullPrecision full;
   std::vector<bool> wanted(least_.size());
   for (const CurvePair& pair : pairs_) wanted[pair.layer] = wanted[pair.lookup] = true;
+  for (const LayerPair& pair : depthwise_) wanted[pair.first] = true;
   model_.forward_partly(x, std::vector<bool>(wanted.size(), false), [&](int n, const at::Tensor& y) {
     if (!wanted[n]) return;
     const at::Tensor lo = at::amin(y, {0, 2, 3}), hi = at::amax(y, {0, 2, 3});
@@ -81,17 +102,19 @@ ScaledNetwork ChannelScales::scaled(Graph graph, const Weights& weights, double 
     for (Node& node : result.graph.nodes)
       if (node.name == lookup.name) node.groups = node.shape.c;
   }
-  const c10::NoGradGuard no_grad;
-  for (auto& [name, values] : params) {
-    const auto known = weights.find(name);
-    const std::vector<int64_t> sizes = known == weights.end()
-                                           ? std::vector<int64_t>{static_cast<int64_t>(values.size())}
-                                           : known->second.sizes().vec();
-    at::Tensor tensor = at::from_blob(values.data(), sizes, at::kFloat).clone().to(device_of(weights));
-    tensor.requires_grad_(known != weights.end() && known->second.requires_grad());
-    result.weights.emplace(name, std::move(tensor));
-  }
+  result.weights = tensors(params, weights);
   return result;
+}
+
+Weights ChannelScales::depthwise_equalized(const Weights& weights) const {
+  if (depthwise_.empty()) return {};
+  FloatParams params = float_params(weights);
+  for (const LayerPair& pair : depthwise_) {
+    std::vector<double> largest;
+    for (const Interval& channel : channels(pair.first)) largest.push_back(channel.hi);
+    equalize_depthwise(model_.prepared().graph, pair, largest, params);
+  }
+  return tensors(params, weights);
 }
 
 }  // namespace octet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scale for each channel of the activations before and behind a function such as SiLU
+// A scale for each channel of the activations before and behind a function such as SiLU, and around depthwise layers
 // (src/quant/equalize_curves.h), by what a float network's channels are over some images.
 #pragma once
 
@@ -25,7 +25,7 @@ struct ScaledNetwork {
 /// Returns the graph with a scale for each channel of the lookups whose scales are parameters that there are.
 Graph with_channel_scales(Graph graph, const std::function<bool(const std::string& parameter)>& is_there);
 
-/// The ranges of the channels around a network's lookups.
+/// The ranges of the channels around a network's lookups and depthwise layers.
 class ChannelScales {
  public:
   /// model: not quantized, or its values as if it were not.
@@ -33,7 +33,11 @@ class ChannelScales {
 
   void see(const at::Tensor& x);  ///< a batch of images
 
-  bool any() const { return !pairs_.empty(); }
+  bool any() const { return !pairs_.empty(); }  ///< of the lookups
+  bool any_depthwise() const { return !depthwise_.empty(); }
+
+  /// Returns the weights with the channels of all depthwise_pairs() equalized; empty if there is none.
+  Weights depthwise_equalized(const Weights& weights) const;
 
   /// Returns the network `graph`, whose fused form is the model's, with a scale for each channel where the channels'
   /// ranges differ by at least `least_spread`. power: as of equalize_curve().
@@ -53,6 +57,7 @@ class ChannelScales {
 
   QuantizedModel& model_;
   std::vector<CurvePair> pairs_;
+  std::vector<LayerPair> depthwise_;
   std::vector<at::Tensor> least_, largest_;  ///< by node, [C]; undefined where no pair needs them
 };
 
