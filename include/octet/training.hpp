@@ -92,7 +92,7 @@ struct QuantizeOptions {
   std::string repair = "bias";           ///< or "none", "fast", "full": repairs of weights that are tried
   std::string weights;                   ///< of a network of the zoo
   int classes = 0;                       ///< of a network of the zoo; 0: 1000
-  int image_size = 0;                    ///< height and width where the network leaves them open
+  int image_size = 0;                    ///< height and width where the network leaves them open, or takes others
   std::vector<std::string> outputs;      ///< the network ends at these values of the ONNX file
 
   std::string out;              ///< the checkpoint; "": net.int8.safetensors, here, for net.onnx

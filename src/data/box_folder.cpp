@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kLeaveOut = "; data.leave_out_faults: true leaves such out";
+constexpr const char* kLeaveOut = "; a recipe's data.leave_out_faults: true leaves such out";
 
 std::string annotations_of(const FileTree& tree, const std::string& split) {
   const std::vector<std::string> places = {split + ".json", "annotations/" + split + ".json",

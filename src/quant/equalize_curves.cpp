@@ -134,7 +134,11 @@ std::vector<LayerPair> depthwise_pairs(const Graph& fused) {
   for (const LayerPair& pair : layer_pairs(fused)) {
     const Activation activation = fused.nodes[pair.first].activation;
     const bool relu = activation == Activation::relu || activation == Activation::relu6;
-    if (relu && (is_depthwise(fused, pair.first) || is_depthwise(fused, pair.second))) pairs.push_back(pair);
+    const bool bounded = std::any_of(pair.between.begin(), pair.between.end(), [&](int n) {
+      return fused.nodes[n].op == Op::relu6 || fused.nodes[n].activation == Activation::relu6;
+    });
+    if (relu && !bounded && (is_depthwise(fused, pair.first) || is_depthwise(fused, pair.second)))
+      pairs.push_back(pair);
   }
   return pairs;
 }

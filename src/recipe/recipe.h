@@ -70,10 +70,11 @@ struct DataRecipe {
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
   double validation_fraction =
-      0.02;             ///< share of the training set; read_recipe() replaces it by 0 if validation is set
-  int channels = 0;     ///< read_recipe() replaces 0 by the format's
-  int image_size = 0;   ///< height and width of the network's input; read_recipe() replaces 0 by the format's
-  int image_width = 0;  ///< its width, if another than the height
+      0.02;                       ///< share of the training set; read_recipe() replaces it by 0 if validation is set
+  int channels = 0;               ///< read_recipe() replaces 0 by the format's
+  int image_size = 0;             ///< height and width of the network's input; read_recipe() replaces 0 by the format's
+  bool usual_image_size = false;  ///< image_size is the format's, since the recipe gives none
+  int image_width = 0;            ///< its width, if another than the height
   Fit fit = Fit::crop;  ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
   ChannelOrder channel_order = ChannelOrder::rgb;
   /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for

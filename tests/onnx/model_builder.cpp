@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/onnx/model_builder.h"
 
+#include <stdexcept>
+
 #include "onnx.pb.h"
 
 namespace octet::test {
@@ -154,6 +156,12 @@ std::string ModelBuilder::bytes(const std::vector<std::string>& outputs) {
   model_->mutable_graph()->clear_output();
   for (const std::string& output : outputs) model_->mutable_graph()->add_output()->set_name(output);
   return model_->SerializeAsString();
+}
+
+std::pair<std::string, std::string> ends_of(const std::string& file) {
+  onnx::ModelProto model;
+  if (!model.ParseFromString(file)) throw std::runtime_error("no ONNX model");
+  return {model.graph().input(0).name(), model.graph().output(0).name()};
 }
 
 }  // namespace octet::test

@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace onnx {
@@ -63,5 +64,8 @@ class ModelBuilder {
   std::unique_ptr<onnx::ModelProto> model_;
   std::mt19937 random_{5};
 };
+
+/// Returns the names of a file's first input and output.
+std::pair<std::string, std::string> ends_of(const std::string& file);
 
 }  // namespace octet::test

@@ -205,9 +205,9 @@ TEST(OnnxTypes, TheRecipesSizeStandsInPlaceOfTheFiles) {
   linear.weight("w", {5, 192});
   linear.node("Gemm", {"flat", "w"}, "y").integer("transB", 1);
   const std::string refusal = error_of([&] { imported_for(12, linear.bytes("y")); });
-  EXPECT_TRUE(
-      refusal.ends_with("; the file is for images of 8x8 and was tried with 12x12: leave --image-size out, or "
-                        "give a recipe's data.image_size the file's size"))
+  EXPECT_TRUE(refusal.ends_with(
+      "; the file is for images of 8x8, which octet imports, and was tried with 12x12: leave --image-size out, or "
+      "give a recipe's data.image_size the file's size"))
       << refusal;
 }
 

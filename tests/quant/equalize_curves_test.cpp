@@ -196,6 +196,16 @@ TEST(EqualizeDepthwise, TheFunctionStaysAndChannelsFillOneRange) {
   EXPECT_GE(checked, 6);
 }
 
+TEST(EqualizeDepthwise, ABoundBehindAPoolIsNoRelu) {
+  const auto pairs_with = [](const char* behind) {
+    return depthwise_pairs(fuse(graph_of({conv_of("a", 4), node_of("r", "relu"), node_of("p", "global_avg_pool"),
+                                          node_of("c", behind), conv_of("depthwise", 4, 1, 4)})))
+        .size();
+  };
+  EXPECT_EQ(pairs_with("relu"), 1u);
+  EXPECT_EQ(pairs_with("relu6"), 0u);
+}
+
 /// A channel of zeros gets the largest factor, one at the end of the range keeps its weights.
 TEST(EqualizeDepthwise, FactorsHaveBounds) {
   const Graph graph = depthwise_layers();

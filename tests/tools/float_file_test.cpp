@@ -185,5 +185,19 @@ TEST_F(FloatFile, OnnxRuntimeReadsTheSameNetwork) {
   }
 }
 
+TEST_F(FloatFile, ValuesThatAreNotOctetsAreNotCompared) {
+  ModelBuilder model = colours();
+  model.node("Softmax", {"means"}, "shares").integer("axis", 1);
+  write("net.onnx", model.bytes("shares"));
+  picture("images/0.png", 0, 1);
+  const auto compared = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"compare", path("net.onnx"), "--images", path("images"), "--preset", "none"};
+    words.insert(words.end(), more.begin(), more.end());
+    return octet(words);
+  };
+  expect_refusal(compared({"--against", "onnxruntime"}), 2,
+                 {"output 'shares' is behind a Softmax or LogSoftmax, which octet leaves out", "--outputs"});
+}
+
 }  // namespace
 }  // namespace octet::test

@@ -2,7 +2,6 @@
 // A network from an ONNX file through the whole program: inspect, PTQ, QAT, compare.
 #include <nlohmann/json.hpp>
 
-#include "onnx.pb.h"
 #include "src/base/files.h"
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
@@ -257,9 +256,7 @@ TEST_F(Onnx, WhatIsExportedHasTheFilesNames) {
     words.insert(words.end(), {"--onnx", path("out.onnx"), "--quiet"});
     const Answer answer = octet(words);
     EXPECT_EQ(answer.code, 0) << answer.err;
-    onnx::ModelProto written;
-    EXPECT_TRUE(written.ParseFromString(read_file(path("out.onnx"))));
-    return std::pair(written.graph().input(0).name(), written.graph().output(0).name());
+    return ends_of(read_file(path("out.onnx")));
   };
   const std::pair<std::string, std::string> own = {"image", "scores"};
   EXPECT_EQ(ends({path("run")}), own);

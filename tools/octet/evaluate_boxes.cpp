@@ -241,7 +241,7 @@ ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, con
       fmt::format("{} on {}, {}; score {} and more, IoU {} within a class; {}", graph.name,
                   counted(static_cast<long>(images.size()), "image"),
                   labels == 1 ? "1 box" : fmt::format("{} boxes", labels), how.score_threshold, how.iou_threshold,
-                  detector.engine.empty() ? "the float network" : "engine ", detector.engine);
+                  detector.engine.empty() ? "the float network" : "engine " + detector.engine);
   print_result(common, text(ap, names) + "\n" + caption, [&] {
     Json document = {{"checkpoint", options.run},
                      {"engine", detector.engine.empty() ? Json(nullptr) : Json(detector.engine)},

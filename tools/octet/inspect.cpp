@@ -252,7 +252,7 @@ void add_inspect(CLI::App& app, const Common& common, Action& action) {
       ->delimiter(',');
   command
       ->add_option("--image-size", *image_size,
-                   "of a float .onnx file that leaves height and width open: both (a recipe's data.image_size)")
+                   "of a float .onnx file that leaves height and width open or takes others: both (data.image_size)")
       ->check(CLI::Range(1, 65535));
   command->add_option("--rules", *rules, "of a quantized .onnx file: the rules of a runtime that it breaks: tensorrt")
       ->check(CLI::IsMember({"tensorrt"}));

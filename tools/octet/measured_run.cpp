@@ -103,7 +103,9 @@ void add_image_options(CLI::App& command, ImageOptions& options) {
 }
 
 void add_onnx_options(CLI::App& command, std::vector<std::string>& outputs, int& image_size) {
-  command.add_option("--image-size", image_size, "height and width where the network leaves them open")
+  command
+      .add_option("--image-size", image_size,
+                  "height and width, where the network leaves them open or takes others too")
       ->check(CLI::Range(1, 10000));
   command.add_option("--outputs", outputs, "end the network at these values of the file")->delimiter(',');
 }

@@ -43,7 +43,7 @@ struct MeasureOptions {
   // Of a float .onnx file:
   ImageOptions image;                ///< how images become its input
   std::vector<std::string> outputs;  ///< values of the file that it ends at; empty: its own outputs
-  int image_size = 0;                ///< height and width where the file leaves them open
+  int image_size = 0;                ///< height and width where the file leaves them open, or takes others too
 };
 
 /// Whether RUN is a network's file in place of a run directory.

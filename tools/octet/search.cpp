@@ -95,7 +95,7 @@ ExitCode search_images(const Common& common, SearchOptions options) {
   show(common, options, found, [&] {
     write_checkpoint(common.out, searched.chosen->graph);
     say(fmt::format("wrote {}: {} lost on {} that chose nothing, repairs: {}\nproof: {}", common.out,
-                    percent(searched.chosen->outputs.front().lost),
+                    percent(mean_lost(searched.chosen->outputs)),
                     counted(static_cast<long>(searched.chosen->measured_on), "image"), taken_repair(*searched.chosen),
                     verdict(searched.chosen->comparison)));
   });

@@ -24,7 +24,7 @@ namespace octet {
 /// Which repairs of weights and biases are tried. The network keeps those that lose less on images held back for it.
 enum class Repair {
   none,
-  bias,  ///< bias correction: one more pass over a few images
+  bias,  ///< bias correction: one more pass over a few images; with depthwise layers a calibration more
   fast,  ///< and equalization of channels: seconds
   full,  ///< and learned rounding (AdaRound), and distillation of a classifier: minutes on a GPU
 };
@@ -32,10 +32,10 @@ inline constexpr std::array<Named<Repair>, 4> kRepairs = {
     {{Repair::none, "none"}, {Repair::bias, "bias"}, {Repair::fast, "fast"}, {Repair::full, "full"}}};
 
 struct QuantizeRequest {
-  std::string network;               ///< an ONNX file, or the name of a network of the zoo
-  std::string weights;               ///< of a network of the zoo: .safetensors, .pth
-  int classes = 0;                   ///< of a network of the zoo: 0 is 1000; an ONNX file has its own
-  int image_size = 0;                ///< height and width where an ONNX file leaves them open; of the zoo: 0 is 224
+  std::string network;  ///< an ONNX file, or the name of a network of the zoo
+  std::string weights;  ///< of a network of the zoo: .safetensors, .pth
+  int classes = 0;      ///< of a network of the zoo: 0 is 1000; an ONNX file has its own
+  int image_size = 0;   ///< height and width where an ONNX file leaves them open or takes others; zoo: 0 is 224
   std::vector<std::string> outputs;  ///< of an ONNX file: the network ends at these values; empty: the file's own
   std::vector<std::string> images;   ///< as ImageList takes them
   std::string tensors;               ///< in place of images: a file of inputs, as read_input_tensor() takes it

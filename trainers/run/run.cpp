@@ -37,7 +37,7 @@ constexpr const char* kQuantizedVersion = "1";
 
 Shape input_shape(const DataRecipe& data) { return {data.channels, data.image_size, data.width()}; }
 
-/// Returns the height and width of square images, for files that leave them open; 0 for others.
+/// Returns the height and width of square images, for files that leave them open or take others; 0 of other images.
 int open_size(const DataRecipe& data) { return data.width() == data.image_size ? data.image_size : 0; }
 
 ModelSpec model_spec(const Recipe& recipe, int classes) {
@@ -82,6 +82,13 @@ void open_graph(Run& run) {
   run.onnx_outputs = recipe.model.outputs;
   ImportedNetwork imported =
       import_network(recipe.model.onnx, open_size(recipe.data), recipe.data.labels == Labels::boxes, run.onnx_outputs);
+  if (imported.own_image_size != 0 && recipe.data.usual_image_size)
+    throw usage_error(
+        fmt::format("{}: is for images of {}x{}, and data.image_size, which is not set, is {} with data.format {}: set "
+                    "it to {}, or "
+                    "to another size to train with",
+                    recipe.model.onnx, imported.own_image_size, imported.own_image_size, recipe.data.image_size,
+                    recipe.data.format, imported.own_image_size));
   run.graph = std::move(imported.graph);
   run.onnx_weights = std::make_shared<const TensorFile>(std::move(imported.weights));
   const Shape& wanted = run.graph.nodes.front().shape;

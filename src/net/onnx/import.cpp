@@ -59,6 +59,13 @@ class Importer {
     imported.graph.file_outputs = outputs_;
     imported.producer = shown_name(fmt::format("{} {}", file_.model->producer_name(), file_.model->producer_version()));
     imported.opset = file_.opset;
+    imported.own_image_size = own_size_;
+    if (is_channels_last_) imported.unlike = "its images are [N, H, W, C] in the file";
+    for (size_t o = 0; o < outputs.size() && imported.unlike.empty(); ++o)
+      if (outputs[o].softmax || outputs[o].channels_last)
+        imported.unlike =
+            fmt::format("output '{}' is {} in the file", shown_name(outputs_[o]),
+                        outputs[o].softmax ? "behind a Softmax or LogSoftmax, which octet leaves out" : "[N, H, W, C]");
     return imported;
   }
 
@@ -261,12 +268,6 @@ class Importer {
 
   /// Throws the error of node n with what can be done about it, where that is not in its message.
   [[noreturn]] void add_cure(const Error& error, int n) {
-    if (own_size_ != 0)
-      throw Error(
-          error.code(),
-          fmt::format("{}; the file is for images of {}x{} and was tried with {}x{}: leave --image-size out, or "
-                      "give a recipe's data.image_size the file's size",
-                      error.what(), own_size_, own_size_, image_size_, image_size_));
     const auto* refusal = dynamic_cast<const OnnxRefusal*>(&error);
     if (refusal == nullptr) throw error;
     const bool begins_late = n < graph_.node_size() && prepares_images(network_, graph_.node(n));
@@ -344,12 +345,28 @@ class Importer {
   std::vector<bool> live_;
 };
 
+/// Returns the height of the images that the file is for, if it is imported for those; else 0.
+int own_size(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks) try {
+  return Importer(file, outputs, marks, 0).run().graph.nodes.front().shape.h;
+} catch (const Error&) {
+  return 0;
+}
+
 }  // namespace
 
 bool has_onnx() { return true; }
 
 ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks, int image_size) {
-  return Importer(file, outputs, marks, image_size).run();
+  try {
+    return Importer(file, outputs, marks, image_size).run();
+  } catch (const Error& error) {
+    const int own = image_size == 0 ? 0 : own_size(file, outputs, marks);
+    if (own == 0 || own == image_size) throw;
+    throw Error(error.code(),
+                fmt::format("{}; the file is for images of {}x{}, which octet imports, and was tried with {}x{}: leave "
+                            "--image-size out, or give a recipe's data.image_size the file's size",
+                            error.what(), own, own, image_size, image_size));
+  }
 }
 
 OnnxFile open_onnx_file(const std::string& path, bool as_written) {

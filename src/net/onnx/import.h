@@ -26,6 +26,8 @@ struct ImportedNetwork {
   TensorFile weights;    ///< float32, by the names of parameters(graph)
   std::string producer;  ///< "pytorch 2.11.0"
   int opset = 0;
+  std::string unlike;      ///< how its input or an output differs from the file's; "": values in the same places
+  int own_image_size = 0;  ///< height and width in the file, if image_size stands in their place; else 0
   std::vector<std::string> notes;  ///< for people: what was left out or expressed differently
 };
 
@@ -39,10 +41,10 @@ class OnnxEndsTooLate : public Error {
 };
 
 /// Imports a float network. `outputs` are names of values that become the outputs, in this order, in place of the
-/// file's own; nodes after them are left out. `image_size` is the height and width of the images if the file leaves
-/// them open; 0 refuses such a file. External data is read from the file's own folder only. Throws Error(data) naming
-/// the file and the node for damaged files and for operators that octet does not have; if these come after all layers,
-/// it is an OnnxEndsTooLate. Throws Error(usage) for `outputs` that no node gives.
+/// file's own; nodes after them are left out. `image_size` is the height and width of the images, also in place of a
+/// square size in the file; 0 refuses a file that leaves them open. External data is read from the file's own folder
+/// only. Throws Error(data) naming the file and the node for damaged files and for operators that octet does not have;
+/// if these come after all layers, it is an OnnxEndsTooLate. Throws Error(usage) for `outputs` that no node gives.
 ImportedNetwork import_onnx(const std::string& path, const std::vector<std::string>& outputs = {}, int image_size = 0);
 
 /// Imports a file that is in memory, without external data; `name` stands for the path in messages.
