@@ -233,7 +233,7 @@ void resolve_defaults(Recipe& recipe, const Places& places) {
   if (has_boxes(data.format) && places.count("data.labels") == 0) data.labels = Labels::boxes;
   if (has_boxes(data.format) && places.count("data.fit") == 0) data.fit = Fit::letterbox_corner;
   if (data.channels == 0) data.channels = format.channels;
-  data.usual_image_size = data.image_size == 0;
+  data.usual_image_size = {data.image_size == 0};
   if (data.image_size == 0) data.image_size = format.image_size;
   const auto take_first = [&](std::vector<double>& values, const std::vector<double>& usual) {
     if (!values.empty()) return;

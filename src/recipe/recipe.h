@@ -57,6 +57,12 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
+/// Whether a value is its default because a recipe gives none. That makes no other recipe of it: all are equal.
+struct Unset {
+  bool yes = false;
+  friend bool operator==(Unset, Unset) { return true; }
+};
+
 struct DataRecipe {
   std::string format =
       "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
@@ -70,12 +76,12 @@ struct DataRecipe {
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
   double validation_fraction =
-      0.02;                       ///< share of the training set; read_recipe() replaces it by 0 if validation is set
-  int channels = 0;               ///< read_recipe() replaces 0 by the format's
-  int image_size = 0;             ///< height and width of the network's input; read_recipe() replaces 0 by the format's
-  bool usual_image_size = false;  ///< image_size is the format's, since the recipe gives none
-  int image_width = 0;            ///< its width, if another than the height
-  Fit fit = Fit::crop;  ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
+      0.02;                ///< share of the training set; read_recipe() replaces it by 0 if validation is set
+  int channels = 0;        ///< read_recipe() replaces 0 by the format's
+  int image_size = 0;      ///< height and width of the network's input; read_recipe() replaces 0 by the format's
+  Unset usual_image_size;  ///< image_size is the format's, since the recipe gives none
+  int image_width = 0;     ///< its width, if another than the height
+  Fit fit = Fit::crop;     ///< read_recipe() replaces it by letterbox_corner for coco whose recipe does not set it
   ChannelOrder channel_order = ChannelOrder::rgb;
   /// exif: images are turned as their EXIF data says; as_stored: they are not. read_recipe() replaces it by exif for
   /// image_folder and coco whose recipe does not set it.

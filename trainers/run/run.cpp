@@ -82,7 +82,7 @@ void open_graph(Run& run) {
   run.onnx_outputs = recipe.model.outputs;
   ImportedNetwork imported =
       import_network(recipe.model.onnx, open_size(recipe.data), recipe.data.labels == Labels::boxes, run.onnx_outputs);
-  if (imported.own_image_size != 0 && recipe.data.usual_image_size)
+  if (imported.own_image_size != 0 && recipe.data.usual_image_size.yes)
     throw usage_error(
         fmt::format("{}: is for images of {}x{}, and data.image_size, which is not set, is {} with data.format {}: set "
                     "it to {}, or "
