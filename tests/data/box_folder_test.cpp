@@ -142,7 +142,8 @@ TEST_F(BoxFolderTest, LeavesOutWhatIsWrongWhereTheRecipeSaysSo) {
                                   annotation(5, kBoxes[1]) + ", " + annotation(9, kBoxes[2]) + "]}");
   DatasetSpec lenient = spec();
   expect_part(data_refusal([&] { open_dataset(lenient); }),
-              "train.json: annotations[1]: category_id 9 is none of 'categories'; data.leave_out_faults: true leaves "
+              "train.json: annotations[1]: category_id 9 is none of 'categories'; a recipe's data.leave_out_faults: "
+              "true leaves "
               "such out");
   lenient.leave_out_faults = true;
   lenient.class_names = {"green"};

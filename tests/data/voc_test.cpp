@@ -91,8 +91,9 @@ TEST_F(Voc, OtherSplitsHaveTheClassesOfTraining) {
   val.class_names = {"eel", "dog", "cell"};
   EXPECT_EQ(open_dataset(val)->boxes(0)[0].class_index, 1);
   val.class_names = {"eel", "dog"};
-  expect_part(data_refusal([&] { open_dataset(val); }),
-              "a.xml:7: of class 'cell', which is none of the 2 classes (eel ...); data.leave_out_faults: true");
+  expect_part(
+      data_refusal([&] { open_dataset(val); }),
+      "a.xml:7: of class 'cell', which is none of the 2 classes (eel ...); a recipe's data.leave_out_faults: true");
   val.leave_out_faults = true;
   const auto dataset = open_dataset(val);
   ASSERT_EQ(dataset->boxes(0).size(), 1u);
