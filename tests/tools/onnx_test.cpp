@@ -266,6 +266,12 @@ TEST_F(Onnx, WhatIsExportedHasTheFilesNames) {
   EXPECT_EQ(read_file(path("again.safetensors")), read_file(path("moved.safetensors")));
 }
 
+TEST_F(Onnx, ARunSaysItselfHowImagesBecomeItsInput) {
+  ASSERT_EQ(train("run").code, 0);
+  for (const char* command : {"evaluate", "compare"})
+    expect_refusal(octet({command, path("run"), "--preset", "none"}), 2, {"--preset: is for a float .onnx file"});
+}
+
 TEST_F(Onnx, WhatDoesNotFitTheDataIsRefused) {
   expect_refusal(train("classes", {"--set", "data.synthetic_classes=5"}), 2, {"gives 'fc' [4, 1, 1]", "5 classes"});
   expect_refusal(train("name", {"--set", "model.onnx=other.onnx"}), 3, {"other.onnx"});

@@ -274,6 +274,7 @@ TEST_F(Quantize, OptionsThatTheFileAnswersAreRefused) {
                   "leave --image-size out", "export the network with open height and width"});
   const Answer inspected = octet({"inspect", path("net.onnx"), "--image-size", "20"});
   expect_refusal(inspected, 2, {"takes images of 12x20 (height, width) and no other size"});
+  EXPECT_EQ(inspected.err.find("was tried with"), std::string::npos) << inspected.err;
   for (const int channels : {1, 3}) {
     ModelBuilder square({channels, 12, 12});
     square.weight("w", {8, channels, 3, 3});

@@ -20,7 +20,6 @@
 #include "src/data/transform.h"
 #include "src/eval/metrics.h"
 #include "src/net/onnx/export.h"
-#include "src/net/onnx/import.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/onnx_runtime.h"
 #include "tools/octet/trained.h"
@@ -98,10 +97,10 @@ ExitCode compare_float(const Common& common, const MeasureOptions& options, cons
         "onnxruntime shows whether ONNX Runtime reads the same network in it, octet quantize makes int8 of it",
         options.run));
   const FloatFile file = float_file(common, options, /*boxes=*/false);
-  if (const ImportedNetwork read = import_onnx(options.run, file.outputs, options.image_size); !read.unlike.empty())
+  if (!file.unlike.empty())
     throw usage_error(fmt::format(
         "{}: {}, so its values are not octet's: --against compares what is the same in both; {}", options.run,
-        read.unlike, "end the network before that by --outputs, or export it with [N, C, H, W] from end to end"));
+        file.unlike, "end the network before that by --outputs, or export it with [N, C, H, W] from end to end"));
   size_t images = 0;
   const auto found = differences(file, options, against, images);
   TextTable table({{"output", Align::left},

@@ -51,7 +51,6 @@ std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, c
 
 ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
   const bool file = is_measured_file(options);
-  if (!file) is_float_file(common, options);  // refuses the options that only such a file has
   if (!options.boxes.annotations.empty()) {
     BoxEvaluation boxes = options.boxes;
     boxes.classes = options.classes;

@@ -20,6 +20,24 @@ bool among(const char* engine, const std::vector<std::string>& engines) {
   return std::find(engines.begin(), engines.end(), engine) != engines.end();
 }
 
+/// Throws for options that only a float .onnx file has.
+void refuse_float_options(const MeasureOptions& options) {
+  const std::string given = !options.outputs.empty() ? "--outputs"
+                            : options.image_size > 0 ? "--image-size"
+                                                     : options.image.first_given();
+  if (!given.empty())
+    throw usage_error(fmt::format(
+        "{}: is for a float .onnx file; a run, a checkpoint and a quantized .onnx say themselves how images become "
+        "the input: leave it out",
+        given));
+}
+
+/// Throws for options that only a run directory has.
+void refuse_run_options(const Common& common, const MeasureOptions& options) {
+  if (!common.set.empty() || !options.checkpoint.empty())
+    throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+}
+
 }  // namespace
 
 void check_fallback(const std::string& who, const std::string& fallback, const std::vector<std::string>& engines) {
@@ -49,14 +67,7 @@ bool is_float_file(const Common& common, const MeasureOptions& options) {
   const bool is_float = is_measured_file(options) && options.run.ends_with(".onnx") && has_onnx() &&
                         std::filesystem::exists(options.run) && is_float_onnx(options.run);
   if (!is_float) {
-    const std::string given = !options.outputs.empty() ? "--outputs"
-                              : options.image_size > 0 ? "--image-size"
-                                                       : options.image.first_given();
-    if (!given.empty())
-      throw usage_error(fmt::format(
-          "{}: is for a float .onnx file; a run, a checkpoint and a quantized .onnx say themselves how images become "
-          "the input: leave it out",
-          given));
+    refuse_float_options(options);
     return false;
   }
   if (!options.engines.empty() || options.fallback)
@@ -64,8 +75,7 @@ bool is_float_file(const Common& common, const MeasureOptions& options) {
         "{}: is a float network, which no engine runs: leave --engine and --fallback out, or make it int8 first: octet "
         "quantize {} --images FOLDER",
         options.run, shell_word(options.run)));
-  if (!common.set.empty() || !options.checkpoint.empty())
-    throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+  refuse_run_options(common, options);
   return true;
 }
 
@@ -128,6 +138,7 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
 
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines) {
+  refuse_float_options(options);
   for (const std::string& key : common.set)
     if (!engines.empty() && key.starts_with("evaluate.engines="))
       throw usage_error("--set " + key + ": this command measures others than the recipe names; say --engine");
@@ -169,8 +180,7 @@ MeasuredRun open_measured_file(const Common& common, const MeasureOptions& optio
     run.checkpoint = options.run;
     run.graph = run.float_file.ends;
   } else {
-    if (!common.set.empty() || !options.checkpoint.empty())
-      throw usage_error("--set and --checkpoint are for a run directory; a file is measured as it is");
+    refuse_run_options(common, options);
     run.engines = resolve_engines(options.engines.empty() ? engines : options.engines, devices(common));
     Checkpoint checkpoint = open_checkpoint(options.run);
     run.checkpoint = std::move(checkpoint.file);

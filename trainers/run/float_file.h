@@ -17,6 +17,7 @@ struct FloatFile {
   /// know of it. No engine runs it.
   Int8Graph ends;
   std::vector<std::string> outputs;  ///< values of the file that the network ends at; empty: the file's own outputs
+  std::string unlike;                ///< how its input or an output differs from the file's; "": in nothing
   long multiply_adds = 0;            ///< of one image
   std::unique_ptr<Program> program;
 };

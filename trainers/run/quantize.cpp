@@ -240,7 +240,8 @@ FloatNetwork open_network(QuantizeRequest& request) {
                       request.network));
     ImportedNetwork imported =
         import_network(request.network, request.image_size, /*may_end_sooner=*/true, request.outputs);
-    return {std::move(imported.graph), std::make_shared<const TensorFile>(std::move(imported.weights))};
+    return {std::move(imported.graph), std::make_shared<const TensorFile>(std::move(imported.weights)),
+            std::move(imported.unlike)};
   }
   if (request.weights.empty())
     throw usage_error(

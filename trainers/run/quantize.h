@@ -76,6 +76,7 @@ struct Quantized {
 struct FloatNetwork {
   Graph graph;
   std::shared_ptr<const TensorFile> onnx_weights;  ///< null: of the zoo
+  std::string unlike;                              ///< ImportedNetwork::unlike
 };
 
 /// Returns the float network of the request, so that the preprocessing can follow its input. An ONNX file that ends in

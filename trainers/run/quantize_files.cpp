@@ -165,7 +165,8 @@ FloatFile open_float_file(QuantizeOptions options, bool boxes, const std::string
     if (boxes && !kind)
       throw usage_error(
           "--boxes: --preset yolox or yolo says which detector's head the outputs of a float network are");
-    FloatFile file{ends_of(network.graph), options.request.outputs, multiply_adds(network.graph), nullptr};
+    FloatFile file{ends_of(network.graph), options.request.outputs, network.unlike, multiply_adds(network.graph),
+                   nullptr};
     if (boxes) file.ends.boxes = find_box_head(network.graph, *kind);
     file.ends.preprocessing = options.request.preprocessing;
     if (!network.graph.file_outputs.empty()) name_outputs(file.ends, network.graph.file_outputs);

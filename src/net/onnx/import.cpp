@@ -69,6 +69,9 @@ class Importer {
     return imported;
   }
 
+  /// Returns the height and width that the file gives where image_size was taken in their place; else 0.
+  int own_size() const { return own_size_; }
+
  private:
   void collect_initializers() {
     for (const onnx::TensorProto& tensor : graph_.initializer()) {
@@ -345,11 +348,12 @@ class Importer {
   std::vector<bool> live_;
 };
 
-/// Returns the height of the images that the file is for, if it is imported for those; else 0.
-int own_size(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks) try {
-  return Importer(file, outputs, marks, 0).run().graph.nodes.front().shape.h;
+/// Whether the file is imported for images of the size that it gives.
+bool imports_as_it_is(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks) try {
+  Importer(file, outputs, marks, 0).run();
+  return true;
 } catch (const Error&) {
-  return 0;
+  return false;
 }
 
 }  // namespace
@@ -357,11 +361,12 @@ int own_size(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* 
 bool has_onnx() { return true; }
 
 ImportedNetwork import_file(OnnxFile& file, const std::vector<std::string>& outputs, QdqMarks* marks, int image_size) {
+  Importer importer(file, outputs, marks, image_size);
   try {
-    return Importer(file, outputs, marks, image_size).run();
+    return importer.run();
   } catch (const Error& error) {
-    const int own = image_size == 0 ? 0 : own_size(file, outputs, marks);
-    if (own == 0 || own == image_size) throw;
+    const int own = importer.own_size();
+    if (own == 0 || !imports_as_it_is(file, outputs, marks)) throw;
     throw Error(error.code(),
                 fmt::format("{}; the file is for images of {}x{}, which octet imports, and was tried with {}x{}: leave "
                             "--image-size out, or give a recipe's data.image_size the file's size",
