@@ -56,6 +56,14 @@ std::vector<size_t> all_of(const Dataset& dataset) {
   return all;
 }
 
+/// Returns twelve images of an epoch as training sees them.
+Batch training_batch(const Dataset& dataset, const Transform& t, int epoch, int workers = 0) {
+  Batch batch;
+  Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = workers})
+      .next(batch);
+  return batch;
+}
+
 /// The labels of image `i` of a batch with that many places an image.
 std::vector<std::pair<int, Box>> labels_of(const Batch& batch, int i) {
   const size_t count = batch.labels.size() / static_cast<size_t>(batch.size);
@@ -160,9 +168,7 @@ TEST(Turn, BoxesMoveAsPixelsMove) {
       Transform t = turning();
       t.fit = fit;
       t.translate = 0.5;
-      Batch batch;
-      Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0})
-          .next(batch);
+      const Batch batch = training_batch(dataset, t, epoch);
       for (int i = 0; i < 12; ++i) {
         const uint8_t* pixels = batch.images.data() + static_cast<size_t>(i) * t.height * t.width * 3;
         const Found found = pixels_where(t, [&](int p) { return pixels[p] > 150; });  // red: more than grey
@@ -197,9 +203,7 @@ TEST(RandomResizedCrop, BoxesMoveAsPixelsMove) {
     t.flip = true;
     t.random_resized_crop = true;
     t.crop_area_min = 0.2;
-    Batch batch;
-    Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0})
-        .next(batch);
+    const Batch batch = training_batch(dataset, t, epoch);
     for (int i = 0; i < 12; ++i) {
       const uint8_t* pixels = batch.images.data() + static_cast<size_t>(i) * t.height * t.width * 3;
       EXPECT_EQ(
@@ -226,11 +230,7 @@ TEST(Turn, TurnsWholeMosaics) {
   t.shear = 5;
   long pixels = 0, outside = 0, boxes = 0, tight = 0;
   for (int epoch = 0; epoch < 12; ++epoch) {
-    Batch batch, again;
-    Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 0})
-        .next(batch);
-    Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = 3})
-        .next(again);
+    const Batch batch = training_batch(dataset, t, epoch), again = training_batch(dataset, t, epoch, 3);
     ASSERT_EQ(batch.images, again.images);
     ASSERT_EQ(batch.labels, again.labels);
     for (int i = 0; i < 12; ++i) {
