@@ -22,10 +22,10 @@ using test::DeviceArray;
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
 
-constexpr float kMomentum = 0.1f, kEpsilon = 1e-5f;
+constexpr float kNormMomentum = 0.1f, kNormEpsilon = 1e-5f;
 constexpr QParams kAffine{0.03f, 113, 0, 255}, kSymmetric{0.05f, 0, -128, 127}, kFewBits{0.4f, 3, 0, 15};
 
-struct Case {
+struct NormCase {
   long rows;
   int channels;
   QParams qparams;
@@ -38,34 +38,35 @@ struct Case {
 /// Two rows, odd channels, several columns of blocks, the last of them narrower, rows beyond one part, several waves of
 /// blocks; each with and without residual and a second gradient; and a mean at which a sum of squares in float would
 /// lose its digits.
-const Case kCases[] = {{2, 8, kAffine, kRelu, true, true},         {2, 1, kSymmetric, kNoClamp, false, false},
-                       {5, 3, kAffine, kRelu6, true, false},       {37, 24, kSymmetric, kNoClamp, false, true},
-                       {1000, 144, kFewBits, kRelu6, true, true},  {40099, 64, kAffine, kRelu, true, true, 50},
-                       {300, 2048, kAffine, kRelu, false, false},  {70, 2056, kSymmetric, kRelu, true, false, 1},
-                       {129, 2051, kFewBits, kRelu, false, true},  {12544, 264, kAffine, kNoClamp, false, false, 30},
-                       {130000, 96, kAffine, kRelu, false, false}, {333, 40, kAffine, kRelu, true, true, 1, 1}};
+const NormCase kNormCases[] = {
+    {2, 8, kAffine, kRelu, true, true},         {2, 1, kSymmetric, kNoClamp, false, false},
+    {5, 3, kAffine, kRelu6, true, false},       {37, 24, kSymmetric, kNoClamp, false, true},
+    {1000, 144, kFewBits, kRelu6, true, true},  {40099, 64, kAffine, kRelu, true, true, 50},
+    {300, 2048, kAffine, kRelu, false, false},  {70, 2056, kSymmetric, kRelu, true, false, 1},
+    {129, 2051, kFewBits, kRelu, false, true},  {12544, 264, kAffine, kNoClamp, false, false, 30},
+    {130000, 96, kAffine, kRelu, false, false}, {333, 40, kAffine, kRelu, true, true, 1, 1}};
 
-std::string name_of(const Case& c) {
+std::string name_of(const NormCase& c) {
   return std::to_string(c.rows) + " x " + std::to_string(c.channels) + (c.residual ? ", residual" : "") +
          (c.also ? ", also" : "");
 }
 
 Doubles doubled(const Floats& values) { return {values.begin(), values.end()}; }
 
-/// Tensors of a case, and what the passes leave of them.
-struct Tensors {
+/// NormTensors of a case, and what the passes leave of them.
+struct NormTensors {
   std::vector<uint8_t> x, residual, dy, also;
   Floats weight, bias;
 };
-struct Passes {
+struct NormPasses {
   std::vector<uint8_t> y, bits, dx, masked;
   Floats dweight, dbias, running_mean, running_var;
-  bool operator==(const Passes&) const = default;
+  bool operator==(const NormPasses&) const = default;
 };
 
 class NormQuantizeCuda : public testing::TestWithParam<ValueType> {
  protected:
-  static Tensors random_tensors(const Case& c) {
+  static NormTensors random_tensors(const NormCase& c) {
     std::mt19937 random(5);
     std::normal_distribution<float> normal(0, 1);
     const size_t count = static_cast<size_t>(c.rows) * c.channels;
@@ -82,7 +83,7 @@ class NormQuantizeCuda : public testing::TestWithParam<ValueType> {
             draw(c.channels, 0, 1)};
   }
 
-  static Passes run(const Case& c, const Tensors& t, EdgeQuantizer* observing = nullptr) {
+  static NormPasses run(const NormCase& c, const NormTensors& t, EdgeQuantizer* observing = nullptr) {
     const auto channels = static_cast<size_t>(c.channels);
     const size_t bytes = c.offset * test::bytes_of(GetParam());
     const auto blank = [&] { return std::vector<uint8_t>(t.x.size(), 0xcd); };
@@ -94,7 +95,7 @@ class NormQuantizeCuda : public testing::TestWithParam<ValueType> {
         Floats(static_cast<size_t>(batch_norm_parts(c.rows, c.channels)) * 2 * channels, NAN)),
         numbers(Floats(kNormNumbers * channels, NAN));
     const BatchNormShare share{x.data(), c.rows, c.channels, GetParam()};
-    cuda_norm_statistics({share, weight.data(), bias.data(), mean.data(), variance.data(), kMomentum, kEpsilon,
+    cuda_norm_statistics({share, weight.data(), bias.data(), mean.data(), variance.data(), kNormMomentum, kNormEpsilon,
                           parts.data(), numbers.data()},
                          nullptr);
     NormQuantization work{.x = share,
@@ -136,14 +137,14 @@ class NormQuantizeCuda : public testing::TestWithParam<ValueType> {
   static double error() { return GetParam() == ValueType::float16 ? 0x1p-11 : 0x1p-8; }  // half an ulp, of itself
 
   /// Holds y and bits to those of sums as near to `sum` as the type is; returns how many had a choice of codes.
-  static size_t compare_codes(const Case& c, const Passes& got, const Doubles& sum, const Floats& normal,
+  static size_t compare_codes(const NormCase& c, const NormPasses& got, const Doubles& sum, const Floats& normal,
                               const QParams& q);
-  static void compare_gradients(const Case& c, const Tensors& t, const Passes& got, const Doubles& x,
+  static void compare_gradients(const NormCase& c, const NormTensors& t, const NormPasses& got, const Doubles& x,
                                 const PlainNorm& norm, const Doubles& moments);
 };
 
-size_t NormQuantizeCuda::compare_codes(const Case& c, const Passes& got, const Doubles& sum, const Floats& normal,
-                                       const QParams& q) {
+size_t NormQuantizeCuda::compare_codes(const NormCase& c, const NormPasses& got, const Doubles& sum,
+                                       const Floats& normal, const QParams& q) {
   const Floats y = test::widened(got.y, GetParam());
   size_t choices = 0;
   for (size_t i = 0; i < sum.size(); ++i) {
@@ -167,8 +168,8 @@ size_t NormQuantizeCuda::compare_codes(const Case& c, const Passes& got, const D
   return choices;
 }
 
-void NormQuantizeCuda::compare_gradients(const Case& c, const Tensors& t, const Passes& got, const Doubles& x,
-                                         const PlainNorm& norm, const Doubles& moments) {
+void NormQuantizeCuda::compare_gradients(const NormCase& c, const NormTensors& t, const NormPasses& got,
+                                         const Doubles& x, const PlainNorm& norm, const Doubles& moments) {
   const auto channels = static_cast<size_t>(c.channels);
   Floats gradient = test::widened(t.dy, GetParam());
   if (c.also) {
@@ -184,13 +185,13 @@ void NormQuantizeCuda::compare_gradients(const Case& c, const Tensors& t, const 
   plain_norm_gradients(norm, x.data(), moments.data(), dsum.data(), {dx.data(), dweight.data(), dbias.data()});
   const Floats got_dx = test::widened(got.dx, GetParam());
   for (size_t i = 0; i < dx.size(); ++i) {
-    const double factor = 1 / std::sqrt(moments[channels + i % channels] + kEpsilon);
+    const double factor = 1 / std::sqrt(moments[channels + i % channels] + kNormEpsilon);
     const double near = error() * std::fabs(dx[i]) + 1e-5 * factor * (1 + c.mean);
     ASSERT_NEAR(got_dx[i], dx[i], near) << i;
   }
   const double spread = 2e-6 * static_cast<double>(c.rows) * (1 + 0.1 * c.mean);
   for (size_t k = 0; k < channels; ++k) {
-    const double factor = 1 / std::sqrt(moments[channels + k] + kEpsilon);
+    const double factor = 1 / std::sqrt(moments[channels + k] + kNormEpsilon);
     ASSERT_NEAR(got.dbias[k], dbias[k], spread) << k;
     ASSERT_NEAR(got.dweight[k], dweight[k], spread * std::max(factor, 1.0)) << k;
   }
@@ -198,14 +199,14 @@ void NormQuantizeCuda::compare_gradients(const Case& c, const Tensors& t, const 
 
 TEST_P(NormQuantizeCuda, IsTheDefinition) {
   OCTET_NEEDS_GPU();
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     SCOPED_TRACE(name_of(c));
-    const Tensors t = random_tensors(c);
-    const Passes got = run(c, t);
+    const NormTensors t = random_tensors(c);
+    const NormPasses got = run(c, t);
     const auto channels = static_cast<size_t>(c.channels);
     const Doubles x = doubled(test::widened(t.x, GetParam())), weight = doubled(t.weight), bias = doubled(t.bias);
     const Doubles residual = doubled(test::widened(t.residual, GetParam()));
-    const PlainNorm norm{c.rows, c.channels, kEpsilon, weight.data(), bias.data()};
+    const PlainNorm norm{c.rows, c.channels, kNormEpsilon, weight.data(), bias.data()};
     Doubles moments(2 * channels), sum(x.size());
     plain_norm_moments(norm, x.data(), moments.data());
     plain_norm_sum(norm, x.data(), moments.data(), nullptr, sum.data());
@@ -215,8 +216,8 @@ TEST_P(NormQuantizeCuda, IsTheDefinition) {
     EXPECT_LT(choices, std::max<size_t>(sum.size() / 2, 8)) << "the comparison is too coarse";
     for (size_t k = 0; k < channels; ++k) {
       const double unbiased = moments[channels + k] * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1);
-      ASSERT_NEAR(got.running_mean[k], kMomentum * moments[k], 1e-6 * (1 + c.mean)) << k;
-      ASSERT_NEAR(got.running_var[k], 1 + kMomentum * (unbiased - 1), 1e-5) << k;
+      ASSERT_NEAR(got.running_mean[k], kNormMomentum * moments[k], 1e-6 * (1 + c.mean)) << k;
+      ASSERT_NEAR(got.running_var[k], 1 + kNormMomentum * (unbiased - 1), 1e-5) << k;
     }
     compare_gradients(c, t, got, x, norm, moments);
     EXPECT_EQ(run(c, t), got) << "again";
@@ -230,19 +231,19 @@ TEST_P(NormQuantizeCuda, CodesOfExactSumsAreTheCpus) {
   for (const QParams& q : {kAffine, kSymmetric, kFewBits}) {
     for (const Clamp& clamp : {kNoClamp, kRelu, kRelu6}) {
       for (const int channels : {8, 5}) {
-        const Case c{1200, channels, q, clamp, true, false};
-        Tensors t = random_tensors(c);
+        const NormCase c{1200, channels, q, clamp, true, false};
+        NormTensors t = random_tensors(c);
         const size_t count = static_cast<size_t>(c.rows) * channels;
         Floats x(count), residual = test::difficult_values(q, count);
-        std::replace_if(
-            residual.begin(), residual.end(), [](float v) { return std::isnan(v); }, 0.0f);
+        for (float& value : residual)
+          if (std::isnan(value)) value = 0;
         residual.resize(count);
         for (size_t i = 0; i < count; ++i) x[i] = i / channels % 2 == 0 ? 1 : -1;
         t.x = test::narrowed(x, GetParam());
         t.residual = test::narrowed(residual, GetParam());
         t.weight.assign(channels, 1);
         t.bias.assign(channels, 0);
-        const Passes got = run(c, t);
+        const NormPasses got = run(c, t);
         Floats sum = test::widened(t.residual, GetParam());
         for (size_t i = 0; i < count; ++i) sum[i] += x[i];
         std::vector<bool> passes(count);
@@ -263,16 +264,16 @@ TEST_P(NormQuantizeCuda, CodesOfExactSumsAreTheCpus) {
 
 TEST_P(NormQuantizeCuda, ObservedRangesFollowTheSums) {
   OCTET_NEEDS_GPU();
-  for (const Case& c : kCases) {
+  for (const NormCase& c : kNormCases) {
     if (c.rows * c.channels > 1000000) continue;
     SCOPED_TRACE(name_of(c));
-    const Tensors t = random_tensors(c);
+    const NormTensors t = random_tensors(c);
     const bool affine = !c.qparams.is_signed();
     EdgeQuantizer edge{.qparams = c.qparams, .affine = affine ? 1 : 0, .averaging = 0.1};
-    const Passes got = run(c, t, &edge);
+    const NormPasses got = run(c, t, &edge);
     const Doubles x = doubled(test::widened(t.x, GetParam())), weight = doubled(t.weight), bias = doubled(t.bias);
     const Doubles residual = doubled(test::widened(t.residual, GetParam()));
-    const PlainNorm norm{c.rows, c.channels, kEpsilon, weight.data(), bias.data()};
+    const PlainNorm norm{c.rows, c.channels, kNormEpsilon, weight.data(), bias.data()};
     Doubles moments(2 * static_cast<size_t>(c.channels)), sum(x.size());
     plain_norm_moments(norm, x.data(), moments.data());
     plain_norm_sum(norm, x.data(), moments.data(), nullptr, sum.data());
@@ -297,13 +298,13 @@ TEST_P(NormQuantizeCuda, ObservedRangesFollowTheSums) {
 
 TEST_P(NormQuantizeCuda, NaNIsNotHidden) {
   OCTET_NEEDS_GPU();
-  const Case c{64, 16, kAffine, kRelu, false, false};
-  Tensors t = random_tensors(c);
+  const NormCase c{64, 16, kAffine, kRelu, false, false};
+  NormTensors t = random_tensors(c);
   Floats x = test::widened(t.x, GetParam());
   x[5] = NAN;
   t.x = test::narrowed(x, GetParam());
   EdgeQuantizer edge{.qparams = c.qparams, .affine = 1, .averaging = 0.1};
-  const Passes got = run(c, t, &edge);
+  const NormPasses got = run(c, t, &edge);
   EXPECT_EQ(edge.not_finite, 1);
   EXPECT_EQ(edge.qparams, c.qparams);
   EXPECT_TRUE(std::isnan(got.running_var[5]));

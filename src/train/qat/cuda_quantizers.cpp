@@ -14,6 +14,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/cuda_norm_quantize.h"
 #include "src/train/qat/folded_batch_norm.h"
 #include "src/train/qat/quantizers.h"
 
@@ -63,6 +64,7 @@ class CudaQuantizers : public Quantizers {
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     group_layers();
+    find_shortcuts();
     weight_scales_ = at::empty({groups_.empty() ? 0 : groups_.back().first_scale + groups_.back().scales},
                                at::TensorOptions(device).dtype(at::kFloat));
     damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
@@ -79,9 +81,12 @@ class CudaQuantizers : public Quantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   void group_layers();
+  void find_shortcuts();
   void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
                 std::vector<LayerParameters>& layers) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
+  at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, bool observe,
+                             std::vector<Twins>& shortcuts) const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -91,6 +96,7 @@ class CudaQuantizers : public Quantizers {
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
   std::vector<size_t> group_of_;                    // by node
+  std::vector<bool> is_shortcut_;                   // by node: whether it is a residual, and read by others too
   at::Tensor weight_scales_;                        // float [channels of all layers], unless they learn
   at::Tensor damaged_weights_;                      // int32, by weighted_
 };
@@ -119,6 +125,15 @@ void CudaQuantizers::group_layers() {
     group_of_[n] = groups_.size() - 1;
     weighted_.push_back(n);
   }
+}
+
+void CudaQuantizers::find_shortcuts() {
+  std::vector<int> readers(nodes().size()), residuals(nodes().size());
+  for (const Node& node : nodes()) {
+    for (const int input : node.inputs) ++readers[input];
+    if (has_weight(node.op) && node.inputs.size() == 2) ++residuals[node.inputs[1]];
+  }
+  for (size_t n = 0; n < nodes().size(); ++n) is_shortcut_.push_back(residuals[n] > 0 && readers[n] > 1);
 }
 
 kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
@@ -181,6 +196,24 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const L
   return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
 }
 
+/// `shortcuts`, by node, has the output of a node and its twin until a residual takes the twin, so that the gradients
+/// of a block's two branches meet in one pass.
+at::Tensor CudaQuantizers::normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm,
+                                           bool observe, std::vector<Twins>& shortcuts) const {
+  const Node& of = nodes()[node];
+  Unfinished with_twin = y;
+  if (y.residual.defined()) {
+    Twins& shortcut = shortcuts[of.inputs[1]];
+    if (shortcut.first.is_same(y.residual)) with_twin.residual = shortcut.second;
+    shortcut = {};
+  }
+  const NormQuantizer quantizer{
+      .edge = edges_.row(node), .observe = observe, .activation = clamp_of(of.activation), .epsilon = of.epsilon};
+  Twins twins = cuda_norm_quantize(with_twin, batch_norm, quantizer);
+  if (is_shortcut_[node]) shortcuts[node] = twins;
+  return twins.first;
+}
+
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
   if (walk.observe && walk.shares != nullptr)
     throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
@@ -195,6 +228,11 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
   hooks.finish = [this, walk, ranges](int node, const Unfinished& y) {
     if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
     return quantized_edge(node, y, ranges[node], walk.observe);
+  };
+  hooks.normalize = [this, walk, ranges, shortcuts = std::make_shared<std::vector<Twins>>(nodes().size())](
+                        int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
+    if (!prepared_.has_edge(node) || ranges[node].defined() || !norm_quantize_fits(y)) return at::Tensor();
+    return normalized_edge(node, y, batch_norm, walk.observe, *shortcuts);
   };
   hooks.output = [this, walk, ranges](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
