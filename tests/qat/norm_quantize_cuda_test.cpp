@@ -102,7 +102,9 @@ TEST(NormQuantizeOperatorCuda, IsBatchNormAndThenTheQuantizer) {
       EXPECT_LE(apart.max().item<float>(), kEdge.qparams.scale * 1.5f);
       EXPECT_LT(apart.gt(0).to(at::kFloat).mean().item<float>(), 0.01f);
       EXPECT_LT(norm_distance(got.dx, want.dx), bound);
-      if (residual) EXPECT_LT(norm_distance(got.dresidual, want.dresidual), bound);
+      if (residual) {
+        EXPECT_LT(norm_distance(got.dresidual, want.dresidual), bound);
+      }
       EXPECT_LT(norm_distance(got.dweight, want.dweight), bound);
       EXPECT_LT(norm_distance(got.dbias, want.dbias), bound);
       EXPECT_LT(norm_distance(got.mean, want.mean), 1e-5);

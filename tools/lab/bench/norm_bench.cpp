@@ -6,6 +6,7 @@
 // One line a shape, printed as it goes: microseconds forward and backward of either, and the GB/s that the bytes of the
 // joined passes make of them, whatever the others move. Each is the median of 15 replays of a recorded graph, over as
 // many layers one after another as do not fit in the cache. The last line adds up the layers of the network.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -21,6 +22,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
