@@ -107,8 +107,9 @@ struct Step {
   }
 
   at::Tensor product(const at::Tensor& weight, const at::Tensor& bias) const {
-    if (node.op == Op::linear) return at::linear(input().flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
-    return convolve(input(), weight, bias, node.window, node.groups);
+    const at::Tensor x = hooks.input ? hooks.input(index, input()) : input();
+    if (node.op == Op::linear) return at::linear(x.flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
+    return convolve(x, weight, bias, node.window, node.groups);
   }
 
   at::Tensor finish(const Unfinished& y) const {

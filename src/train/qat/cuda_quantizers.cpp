@@ -59,12 +59,28 @@ struct LayerGroup {
 /// Weights in a group. The first group is small, since no backward pass is left for its exchange to overlap with.
 constexpr int64_t kFirstLayers = 1 << 18, kLayers = 4 << 20;
 
+/// Outputs of several readers, by node, until the last reader takes the twin, so that the gradients of both branches
+/// meet in the backward pass of what made them.
+class Forks {
+ public:
+  explicit Forks(size_t nodes) : outputs_(nodes) {}
+  void add(int node, const Twins& output) { outputs_[node] = output; }
+  /// Returns `value`, the output of `node`, or its twin where that has been added and not yet taken.
+  at::Tensor take(int node, const at::Tensor& value) {
+    if (!outputs_[node].first.is_same(value)) return value;
+    return std::exchange(outputs_[node], {}).second;
+  }
+
+ private:
+  std::vector<Twins> outputs_;
+};
+
 class CudaQuantizers : public Quantizers {
  public:
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     group_layers();
-    find_shortcuts();
+    find_forks();
     weight_scales_ = at::empty({groups_.empty() ? 0 : groups_.back().first_scale + groups_.back().scales},
                                at::TensorOptions(device).dtype(at::kFloat));
     damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
@@ -81,12 +97,12 @@ class CudaQuantizers : public Quantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   void group_layers();
-  void find_shortcuts();
+  void find_forks();
   void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
                 std::vector<LayerParameters>& layers) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
   at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, bool observe,
-                             std::vector<Twins>& shortcuts) const;
+                             Forks& forks) const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -96,7 +112,7 @@ class CudaQuantizers : public Quantizers {
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
   std::vector<size_t> group_of_;                    // by node
-  std::vector<bool> is_shortcut_;                   // by node: whether it is a residual, and read by others too
+  std::vector<int> forks_;                          // by node: the last reader if it has several and that a weight
   at::Tensor weight_scales_;                        // float [channels of all layers], unless they learn
   at::Tensor damaged_weights_;                      // int32, by weighted_
 };
@@ -127,13 +143,15 @@ void CudaQuantizers::group_layers() {
   }
 }
 
-void CudaQuantizers::find_shortcuts() {
-  std::vector<int> readers(nodes().size()), residuals(nodes().size());
-  for (const Node& node : nodes()) {
+void CudaQuantizers::find_forks() {
+  std::vector<int> readers(nodes().size());
+  for (const Node& node : nodes())
     for (const int input : node.inputs) ++readers[input];
-    if (has_weight(node.op) && node.inputs.size() == 2) ++residuals[node.inputs[1]];
+  const std::vector<int> last = last_readers(prepared_.graph);
+  for (size_t n = 0; n < nodes().size(); ++n) {
+    const bool is_read = last[n] >= 0 && last[n] < static_cast<int>(nodes().size());
+    forks_.push_back(is_read && readers[n] > 1 && has_weight(nodes()[last[n]].op) ? last[n] : -1);
   }
-  for (size_t n = 0; n < nodes().size(); ++n) is_shortcut_.push_back(residuals[n] > 0 && readers[n] > 1);
 }
 
 kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
@@ -196,21 +214,15 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const L
   return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
 }
 
-/// `shortcuts`, by node, has the output of a node and its twin until a residual takes the twin, so that the gradients
-/// of a block's two branches meet in one pass.
 at::Tensor CudaQuantizers::normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm,
-                                           bool observe, std::vector<Twins>& shortcuts) const {
+                                           bool observe, Forks& forks) const {
   const Node& of = nodes()[node];
-  Unfinished with_twin = y;
-  if (y.residual.defined()) {
-    Twins& shortcut = shortcuts[of.inputs[1]];
-    if (shortcut.first.is_same(y.residual)) with_twin.residual = shortcut.second;
-    shortcut = {};
-  }
-  const NormQuantizer quantizer{
-      .edge = edges_.row(node), .observe = observe, .activation = clamp_of(of.activation), .epsilon = of.epsilon};
-  Twins twins = cuda_norm_quantize(with_twin, batch_norm, quantizer);
-  if (is_shortcut_[node]) shortcuts[node] = twins;
+  Unfinished sum = y;
+  if (y.residual.defined() && forks_[of.inputs[1]] == node) sum.residual = forks.take(of.inputs[1], y.residual);
+  const Twins twins = cuda_norm_quantize(
+      sum, batch_norm,
+      {.edge = edges_.row(node), .observe = observe, .activation = clamp_of(of.activation), .epsilon = of.epsilon});
+  if (forks_[node] >= 0) forks.add(node, twins);
   return twins.first;
 }
 
@@ -229,10 +241,14 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
     if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
     return quantized_edge(node, y, ranges[node], walk.observe);
   };
-  hooks.normalize = [this, walk, ranges, shortcuts = std::make_shared<std::vector<Twins>>(nodes().size())](
-                        int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
+  const auto forks = std::make_shared<Forks>(nodes().size());
+  hooks.normalize = [this, walk, ranges, forks](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
     if (!prepared_.has_edge(node) || ranges[node].defined() || !norm_quantize_fits(y)) return at::Tensor();
-    return normalized_edge(node, y, batch_norm, walk.observe, *shortcuts);
+    return normalized_edge(node, y, batch_norm, walk.observe, *forks);
+  };
+  hooks.input = [this, forks](int node, const at::Tensor& x) {
+    const int from = nodes()[node].inputs[0];
+    return forks_[from] == node ? forks->take(from, x) : x;
   };
   hooks.output = [this, walk, ranges](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
