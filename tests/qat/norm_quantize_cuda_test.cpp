@@ -5,9 +5,11 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,7 +156,25 @@ struct StepOutcome {
   at::Tensor loss;
   std::map<std::string, at::Tensor> gradients, statistics;
   int fused = 0;  ///< layers whose BatchNorm was part of the quantizer's pass
+  int twins = 0;  ///< outputs whose twin was taken
 };
+
+/// Returns how many gradients the backward pass gives to second outputs of fused layers.
+int count_twins(const at::Tensor& loss) {
+  std::vector<torch::autograd::Node*> open{loss.grad_fn().get()};
+  std::set<torch::autograd::Node*> seen(open.begin(), open.end());
+  int twins = 0;
+  while (!open.empty()) {
+    torch::autograd::Node* const node = open.back();
+    open.pop_back();
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      if (!edge.is_valid()) continue;
+      twins += edge.input_nr == 1 && edge.function->name().find("CudaNormQuantize") != std::string::npos ? 1 : 0;
+      if (seen.insert(edge.function.get()).second) open.push_back(edge.function.get());
+    }
+  }
+  return twins;
+}
 
 enum class StepKind { full_precision, apart, fused };
 
@@ -184,6 +204,7 @@ StepOutcome training_step(const Graph& graph, const std::map<std::string, at::Te
         walk(model.prepared().graph, own, x, {.training = true, .batch_norm_training = true}, hooks);
     outcome.loss = logits.to(at::kFloat).square().mean();
   }
+  outcome.twins = count_twins(outcome.loss);
   (outcome.loss * 256).backward();  // so that float16 keeps small gradients
   for (const auto& [name, w] : own) {
     if (w.grad().defined()) outcome.gradients.emplace(name, w.grad());
@@ -202,7 +223,7 @@ double mean_distance(const std::map<std::string, at::Tensor>& a, const std::map<
 /// float16's error is how far the step with LibTorch's BatchNorm is from float32's.
 TEST(NormQuantizeStepCuda, IsTheStepBeforeWithinTheErrorOfFloat16) {
   OCTET_NEEDS_GPU();
-  for (const std::string name : {"resnet8", "resnet18", "mobilenet_v2"}) {
+  for (const auto& [name, forks] : {std::pair<std::string, int>{"resnet8", 3}, {"resnet18", 8}, {"mobilenet_v2", 10}}) {
     SCOPED_TRACE(name);
     const Graph graph = build_model(test::family(name, 32));
     const Weights weights = test::random_weights(graph, 2);
@@ -214,6 +235,8 @@ TEST(NormQuantizeStepCuda, IsTheStepBeforeWithinTheErrorOfFloat16) {
     for (const Node& node : fuse(graph).nodes) layers += node.batch_norm.empty() ? 0 : 1;
     EXPECT_GE(layers, 9);
     EXPECT_EQ(now.fused, layers);
+    EXPECT_EQ(now.twins, forks);
+    EXPECT_EQ(before.twins, 0);
     const double of_loss = norm_distance(before.loss, exact.loss),
                  of_all = mean_distance(before.gradients, exact.gradients);
     RecordProperty(name + "_gradients_of_float16", std::to_string(of_all));
