@@ -22,6 +22,9 @@ struct BatchNormShare {
 /// Returns the first dimension of the scratch `parts` below, float [batch_norm_parts(rows, channels), 2, channels].
 int batch_norm_parts(long rows, int channels);
 
+/// Writes the mean of each part of this share, and its sum of squared differences from the mean, to parts.
+void cuda_batch_norm_part_moments(const BatchNormShare& share, float* parts, CudaStream stream);
+
 /// Writes the mean and the variance (divided by rows) of this share to moments [2, channels].
 void cuda_batch_norm_moments(const BatchNormShare& share, float* parts, float* moments, CudaStream stream);
 

@@ -56,23 +56,11 @@ __global__ void __launch_bounds__(kThreads, 4) moments_kernel(BatchNormShare sha
 /// Joins the parts to the moments of the share.
 __global__ void __launch_bounds__(kSumThreads)
     join_moments_kernel(const float* parts, int count, long rows, long part_rows, int channels, float* moments) {
-  const int channel = static_cast<int>(blockIdx.x) * kSumChannels + static_cast<int>(threadIdx.x) % kSumChannels;
-  const float* const of_channel = parts + min(channel, channels - 1);
-  const double about = *of_channel;
-  TwoSums sums;
-#pragma unroll 4
-  for (int p = static_cast<int>(threadIdx.x) / kSumChannels; p < count; p += kSumLanes) {
-    const auto of_part = static_cast<double>(min(part_rows, rows - p * part_rows));
-    const double distance = of_channel[2L * p * channels] - about;
-    sums.first += of_part * distance;
-    sums.second += of_part * distance * distance + of_channel[(2L * p + 1) * channels];
-  }
-  sums = sum_over_lanes(sums);
-  if (threadIdx.x >= kSumChannels || channel >= channels) return;
-  const double moved = sums.first / static_cast<double>(rows);
-  moments[channel] = static_cast<float>(about + moved);
-  const double variance = sums.second / static_cast<double>(rows) - moved * moved;
-  moments[channels + channel] = static_cast<float>(variance < 0 ? 0.0 : variance);  // max() would take NaN for 0
+  const JoinedChannel joined(channels);
+  const TwoSums of_share = joined.moments(parts, count, rows, part_rows);
+  if (!joined.is_first()) return;
+  moments[joined.channel] = static_cast<float>(of_share.first);
+  moments[channels + joined.channel] = static_cast<float>(of_share.second);
 }
 
 struct Moments {
@@ -128,13 +116,18 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 int batch_norm_parts(long rows, int channels) { return parts_of(rows, rows_of_part(rows, channels, kMostBlocks)); }
 
-void cuda_batch_norm_moments(const BatchNormShare& share, float* parts, float* moments, CudaStream stream) {
+void cuda_batch_norm_part_moments(const BatchNormShare& share, float* parts, CudaStream stream) {
   const long part_rows = rows_of_part(share.rows, share.channels, kMostBlocks);
   with_pack<kValues>(share.type, is_wide(share, nullptr, nullptr), [&](auto type, auto pack) {
     moments_kernel<decltype(type), pack()><<<blocks_of<pack()>(share, part_rows), kThreads, 0, stream>>>(  //
         share, part_rows, parts);
   });
   check_launch("batch_norm_moments");
+}
+
+void cuda_batch_norm_moments(const BatchNormShare& share, float* parts, float* moments, CudaStream stream) {
+  cuda_batch_norm_part_moments(share, parts, stream);
+  const long part_rows = rows_of_part(share.rows, share.channels, kMostBlocks);
   join_moments_kernel<<<blocks_for(share.channels, kSumChannels), kSumThreads, 0, stream>>>(
       parts, parts_of(share.rows, part_rows), share.rows, part_rows, share.channels, moments);
   check_launch("batch_norm_moments' sums");
@@ -155,7 +148,6 @@ namespace {
 template <class T, int kPack>
 __global__ void __launch_bounds__(kThreads, 2)
     gradient_sums_kernel(BatchNormShare share, BatchNormBackward backward, long part_rows, float* parts) {
-  __shared__ float gradients[kThreads * kPack], products[kThreads * kPack];
   const Place<kPack> place(share, blockIdx.x, part_rows);
   float mean[kPack], gradient[kPack] = {}, product[kPack] = {};
 #pragma unroll
@@ -168,39 +160,17 @@ __global__ void __launch_bounds__(kThreads, 2)
                  product[i] += widen(dy.value[i]) * (widen(x.value[i]) - mean[i]);
                }
              });
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    gradients[threadIdx.x * kPack + i] = gradient[i];
-    products[threadIdx.x * kPack + i] = product[i];
-  }
-  __syncthreads();
-  const int stride = place.width * kPack;
-  for (int c = static_cast<int>(threadIdx.x); c < stride; c += kThreads) {
-    float first = 0, second = 0;
-    for (int l = 0; l < place.lanes; ++l) {
-      first += gradients[l * stride + c];
-      second += products[l * stride + c];
-    }
-    float* const part = parts + 2L * blockIdx.x * share.channels + place.first_channel() + c;
-    part[0] = first;
-    part[share.channels] = second;
-  }
+  write_sums_of_part(place, gradient, product, share.channels, parts);
 }
 
 /// Adds up the parts and computes the gradients of weight and bias.
 __global__ void __launch_bounds__(kSumThreads)
     join_gradients_kernel(const float* parts, int count, int channels, const float* kept, float* sums, float* dweight,
                           float* dbias) {
-  const int channel = static_cast<int>(blockIdx.x) * kSumChannels + static_cast<int>(threadIdx.x) % kSumChannels;
-  const float* const of_channel = parts + min(channel, channels - 1);
-  TwoSums all;
-#pragma unroll 4
-  for (int p = static_cast<int>(threadIdx.x) / kSumChannels; p < count; p += kSumLanes) {
-    all.first += of_channel[2L * p * channels];
-    all.second += of_channel[(2L * p + 1) * channels];
-  }
-  all = sum_over_lanes(all);
-  if (threadIdx.x >= kSumChannels || channel >= channels) return;
+  const JoinedChannel joined(channels);
+  const TwoSums all = joined.sums(parts, count);
+  if (!joined.is_first()) return;
+  const int channel = joined.channel;
   sums[channel] = static_cast<float>(all.first);
   sums[channels + channel] = static_cast<float>(all.second);
   dbias[channel] = static_cast<float>(all.first);

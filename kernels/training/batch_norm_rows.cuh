@@ -15,15 +15,16 @@ constexpr int kThreads = 256;
 constexpr int kValues = 8;      // neighbouring channels of a thread, where memory allows it
 constexpr int kColumns = 32;    // the most threads of a block on one row; the others take other rows
 constexpr int kRowsAtOnce = 4;  // rows loaded before any is used
-constexpr long kMostBlocks = 1056,
-               kMostPlainBlocks = 2112;  // twice and four times what 132 multiprocessors run at a time
-constexpr long kValuesOfBlock = 16384;   // at least, so that there are far fewer parts than values
+constexpr long kWave = 528;     // blocks that 132 multiprocessors run at a time, four each
+constexpr long kMostBlocks = 2 * kWave, kMostPlainBlocks = 4 * kWave;
+constexpr long kValuesOfBlock = 16384;  // at least, so that there are far fewer parts than values
 constexpr int kSumThreads = 256, kSumChannels = 8, kSumLanes = kSumThreads / kSumChannels;
 
-/// Returns how many rows a part has.
+/// Returns how many rows a part has. More blocks than a wave are as many whole waves, so that all end together.
 inline long rows_of_part(long rows, int channels, long most_blocks) {
   const long across = blocks_for(channels, kColumns * kValues), values = rows * std::min(channels, kColumns * kValues);
-  const long parts = std::clamp(values / kValuesOfBlock, 1L, std::max(1L, most_blocks / across));
+  const long blocks = std::min(values / kValuesOfBlock * across, most_blocks);
+  const long parts = std::max((blocks > kWave ? blocks / kWave * kWave : blocks) / across, 1L);
   return (rows + parts - 1) / parts;
 }
 
@@ -110,6 +111,73 @@ __device__ inline TwoSums sum_over_lanes(TwoSums mine) {
     mine.second += of_warp[warp][threadIdx.x].second;
   }
   return mine;
+}
+
+/// The channel of a thread of a kernel that joins parts; those of the first lane have all of it in the end. Its blocks
+/// have kSumThreads threads and kSumChannels channels each.
+struct JoinedChannel {
+  int channels, channel, lane;
+
+  __device__ explicit JoinedChannel(int all)
+      : channels(all),
+        channel(static_cast<int>(blockIdx.x) * kSumChannels + static_cast<int>(threadIdx.x) % kSumChannels),
+        lane(static_cast<int>(threadIdx.x) / kSumChannels) {}
+  __device__ bool is_first() const { return lane == 0 && channel < channels; }
+  __device__ const float* in(const float* parts) const { return parts + min(channel, channels - 1); }
+
+  /// Returns, to the first lane, the sums over the parts [count, 2, channels].
+  __device__ TwoSums sums(const float* parts, int count) const {
+    const float* const of_channel = in(parts);
+    TwoSums all;
+#pragma unroll 8
+    for (int p = lane; p < count; p += kSumLanes) {
+      all.first += of_channel[2L * p * channels];
+      all.second += of_channel[(2L * p + 1) * channels];
+    }
+    return sum_over_lanes(all);
+  }
+
+  /// Returns, to the first lane, mean (first) and variance (second) of all rows from those of the parts.
+  __device__ TwoSums moments(const float* parts, int count, long rows, long part_rows) const {
+    const float* const of_channel = in(parts);
+    const double about = *of_channel;
+    TwoSums all;
+#pragma unroll 8
+    for (int p = lane; p < count; p += kSumLanes) {
+      const auto of_part = static_cast<double>(min(part_rows, rows - p * part_rows));
+      const double distance = of_channel[2L * p * channels] - about;
+      all.first += of_part * distance;
+      all.second += of_part * distance * distance + of_channel[(2L * p + 1) * channels];
+    }
+    all = sum_over_lanes(all);
+    const double moved = all.first / static_cast<double>(rows);
+    const double variance = all.second / static_cast<double>(rows) - moved * moved;
+    return {about + moved, variance < 0 ? 0.0 : variance};  // max() would take NaN for 0
+  }
+};
+
+/// Adds up two sums a channel of a block's threads and writes them to the block's part of parts [part][2][channels].
+template <int kPack>
+__device__ void write_sums_of_part(const Place<kPack>& place, const float (&first)[kPack], const float (&second)[kPack],
+                                   int channels, float* parts) {
+  __shared__ float firsts[kThreads * kPack], seconds[kThreads * kPack];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    firsts[threadIdx.x * kPack + i] = first[i];
+    seconds[threadIdx.x * kPack + i] = second[i];
+  }
+  __syncthreads();
+  const int stride = place.width * kPack;
+  for (int c = static_cast<int>(threadIdx.x); c < stride; c += kThreads) {
+    float of_first = 0, of_second = 0;
+    for (int l = 0; l < place.lanes; ++l) {
+      of_first += firsts[l * stride + c];
+      of_second += seconds[l * stride + c];
+    }
+    float* const part = parts + 2L * blockIdx.x * channels + place.first_channel() + c;
+    part[0] = of_first;
+    part[channels] = of_second;
+  }
 }
 
 }  // namespace octet::kernels::batch_norm

@@ -67,6 +67,13 @@ struct RoundedQuotient {
     sure = sure && fabsf(e - rounded) < fmaf(fabsf(e), -0x1p-22f, 0.5f);
     return rounded;
   }
+  /// Returns x / scale, given x * inverse. Where that is at least a quarter it is what IEEE division gives: the
+  /// estimate is within an ulp, the remainder exact and the inverse rounded correctly (Markstein, "Computation of
+  /// elementary functions on the IBM RISC System/6000 processor", 1990). Smaller ones round to 0 all the same. If the
+  /// estimate is infinite or NaN, so is the result, but perhaps not with its sign.
+  OCTET_HOST_DEVICE float corrected(float x, float estimate) const {
+    return fmaf(fmaf(-estimate, scale, x), inverse, estimate);
+  }
   OCTET_HOST_DEVICE float exact(float x) const { return rintf(x / scale); }
 
   OCTET_HOST_DEVICE float operator()(float x) const {

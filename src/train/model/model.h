@@ -110,8 +110,13 @@ at::Tensor finished(const Unfinished& node, Activation activation);
 struct WalkHooks {
   /// Replaces the parameters of a conv2d or linear.
   std::function<LayerParameters(int node, const LayerParameters& own)> parameters;
+  /// Replaces what a conv2d or linear multiplies, by a tensor of the same values.
+  std::function<at::Tensor(int node, const at::Tensor& input)> input;
   /// Replaces finished(), and may do more in the same pass. Not called for the input.
   std::function<at::Tensor(int node, const Unfinished& y)> finish;
+  /// Replaces BatchNorm in training over a whole batch, and finished() after it, of a conv2d or linear whose value y
+  /// has not been normalized; an undefined result replaces neither.
+  std::function<at::Tensor(int node, const Unfinished& y, const BatchNormTensors& batch_norm)> normalize;
   /// Replaces, or only reads, the output of a node, the input included.
   std::function<at::Tensor(int node, at::Tensor output)> output;
 };

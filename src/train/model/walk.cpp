@@ -35,10 +35,12 @@ namespace octet {
 namespace {
 
 /// `name` is that of the BatchNorm: the node itself, or what fuse merged into it.
-at::Tensor batch_norm(const at::Tensor& x, const Weights& weights, const Node& node, const std::string& name,
-                      const WalkMode& mode) {
-  const BatchNormTensors t{weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
-                           weights.at(name + ".running_var")};
+BatchNormTensors batch_norm_tensors(const Weights& weights, const std::string& name) {
+  return {weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
+          weights.at(name + ".running_var")};
+}
+
+at::Tensor batch_norm(const at::Tensor& x, const BatchNormTensors& t, const Node& node, const WalkMode& mode) {
   if (mode.batch_norm_training && mode.shares != nullptr)
     return shared_batch_norm(x, t, kBatchNormMomentum, node.epsilon, *mode.shares);
   return at::batch_norm(x, t.weight, t.bias, t.running_mean, t.running_var, mode.batch_norm_training,
@@ -105,11 +107,17 @@ struct Step {
   }
 
   at::Tensor product(const at::Tensor& weight, const at::Tensor& bias) const {
-    if (node.op == Op::linear) return at::linear(input().flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
-    return convolve(input(), weight, bias, node.window, node.groups);
+    const at::Tensor x = hooks.input ? hooks.input(index, input()) : input();
+    if (node.op == Op::linear) return at::linear(x.flatten(1), weight, bias).unsqueeze(-1).unsqueeze(-1);
+    return convolve(x, weight, bias, node.window, node.groups);
   }
 
-  Unfinished weighted() const {
+  at::Tensor finish(const Unfinished& y) const {
+    return hooks.finish ? hooks.finish(index, y) : finished(y, node.activation);
+  }
+
+  /// Returns the output of a node with a weight.
+  at::Tensor weighted() const {
     const LayerParameters layer = parameters();
     const bool then_batch_norm = !node.batch_norm.empty() && !layer.batch_norm_folded;
     // Autocast would round the bias to its type, and shift a whole channel where BatchNorm's mean is in it.
@@ -117,9 +125,15 @@ struct Step {
     const bool later = layer.bias.defined() && !then_batch_norm && (hooks.finish || rounded);
     Unfinished y{.value = product(layer.weight, later ? at::Tensor() : layer.bias), .owned = true};
     if (later) y.bias = layer.bias;
-    if (then_batch_norm) y.value = batch_norm(y.value, weights, node, node.batch_norm, mode);
     if (node.inputs.size() == 2) y.residual = input(1);
-    return y;
+    if (!then_batch_norm) return finish(y);
+    const BatchNormTensors t = batch_norm_tensors(weights, node.batch_norm);
+    if (hooks.normalize && mode.batch_norm_training && mode.shares == nullptr) {
+      const at::Tensor output = hooks.normalize(index, y, t);
+      if (output.defined()) return output;
+    }
+    y.value = batch_norm(y.value, t, node, mode);
+    return finish(y);
   }
 
   /// Returns the value of a lookup: of float32 without gradients in double, as its table is made
@@ -145,7 +159,7 @@ struct Step {
       case Op::linear:
         break;  // see weighted()
       case Op::batch_norm:
-        return batch_norm(input(), weights, node, node.name, mode);
+        return batch_norm(input(), batch_norm_tensors(weights, node.name), node, mode);
       case Op::relu:
         return at::relu(input());
       case Op::relu6:
@@ -198,17 +212,13 @@ struct Step {
   }
 
   at::Tensor run() const {
-    Unfinished y;
-    if (has_weight(node.op)) {
-      y = weighted();
-    } else {
-      y.value = operate();
-      // An identity or a view must not be overwritten.
-      const bool is_input =
-          std::any_of(node.inputs.begin(), node.inputs.end(), [&](int n) { return y.value.is_alias_of(values[n]); });
-      y.owned = !is_input && !keeps_output(node);
-    }
-    return hooks.finish ? hooks.finish(index, y) : finished(y, node.activation);
+    if (has_weight(node.op)) return weighted();
+    Unfinished y{.value = operate()};
+    // An identity or a view must not be overwritten.
+    const bool is_input =
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](int n) { return y.value.is_alias_of(values[n]); });
+    y.owned = !is_input && !keeps_output(node);
+    return finish(y);
   }
 };
 

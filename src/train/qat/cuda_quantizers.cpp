@@ -14,6 +14,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/cuda_norm_quantize.h"
 #include "src/train/qat/folded_batch_norm.h"
 #include "src/train/qat/quantizers.h"
 
@@ -58,11 +59,28 @@ struct LayerGroup {
 /// Weights in a group. The first group is small, since no backward pass is left for its exchange to overlap with.
 constexpr int64_t kFirstLayers = 1 << 18, kLayers = 4 << 20;
 
+/// Outputs of several readers, by node, until the last reader takes the twin, so that the gradients of both branches
+/// meet in the backward pass of what made them.
+class Forks {
+ public:
+  explicit Forks(size_t nodes) : outputs_(nodes) {}
+  void add(int node, const Twins& output) { outputs_[node] = output; }
+  /// Returns `value`, the output of `node`, or its twin where that has been added and not yet taken.
+  at::Tensor take(int node, const at::Tensor& value) {
+    if (!outputs_[node].first.is_same(value)) return value;
+    return std::exchange(outputs_[node], {}).second;
+  }
+
+ private:
+  std::vector<Twins> outputs_;
+};
+
 class CudaQuantizers : public Quantizers {
  public:
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
       : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
     group_layers();
+    find_forks();
     weight_scales_ = at::empty({groups_.empty() ? 0 : groups_.back().first_scale + groups_.back().scales},
                                at::TensorOptions(device).dtype(at::kFloat));
     damaged_weights_ = at::zeros({static_cast<int64_t>(weighted_.size())}, at::TensorOptions(device).dtype(at::kInt));
@@ -79,9 +97,12 @@ class CudaQuantizers : public Quantizers {
  private:
   const std::vector<Node>& nodes() const { return prepared_.graph.nodes; }
   void group_layers();
+  void find_forks();
   void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
                 std::vector<LayerParameters>& layers) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
+  at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, bool observe,
+                             Forks& forks) const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
@@ -91,6 +112,7 @@ class CudaQuantizers : public Quantizers {
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
   std::vector<size_t> group_of_;                    // by node
+  std::vector<int> forks_;                          // by node: the last reader if it has several and that a weight
   at::Tensor weight_scales_;                        // float [channels of all layers], unless they learn
   at::Tensor damaged_weights_;                      // int32, by weighted_
 };
@@ -118,6 +140,17 @@ void CudaQuantizers::group_layers() {
     groups_.back().scales += node.out_channels;
     group_of_[n] = groups_.size() - 1;
     weighted_.push_back(n);
+  }
+}
+
+void CudaQuantizers::find_forks() {
+  std::vector<int> readers(nodes().size());
+  for (const Node& node : nodes())
+    for (const int input : node.inputs) ++readers[input];
+  const std::vector<int> last = last_readers(prepared_.graph);
+  for (size_t n = 0; n < nodes().size(); ++n) {
+    const bool is_read = last[n] >= 0 && last[n] < static_cast<int>(nodes().size());
+    forks_.push_back(is_read && readers[n] > 1 && has_weight(nodes()[last[n]].op) ? last[n] : -1);
   }
 }
 
@@ -181,6 +214,18 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const L
   return cuda_fake_quantize(value, y.bias, y.residual, quantizer);
 }
 
+at::Tensor CudaQuantizers::normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm,
+                                           bool observe, Forks& forks) const {
+  const Node& of = nodes()[node];
+  Unfinished sum = y;
+  if (y.residual.defined() && forks_[of.inputs[1]] == node) sum.residual = forks.take(of.inputs[1], y.residual);
+  const Twins twins = cuda_norm_quantize(
+      sum, batch_norm,
+      {.edge = edges_.row(node), .observe = observe, .activation = clamp_of(of.activation), .epsilon = of.epsilon});
+  if (forks_[node] >= 0) forks.add(node, twins);
+  return twins.first;
+}
+
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
   if (walk.observe && walk.shares != nullptr)
     throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
@@ -195,6 +240,15 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
   hooks.finish = [this, walk, ranges](int node, const Unfinished& y) {
     if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
     return quantized_edge(node, y, ranges[node], walk.observe);
+  };
+  const auto forks = std::make_shared<Forks>(nodes().size());
+  hooks.normalize = [this, walk, ranges, forks](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
+    if (!prepared_.has_edge(node) || ranges[node].defined() || !norm_quantize_fits(y)) return at::Tensor();
+    return normalized_edge(node, y, batch_norm, walk.observe, *forks);
+  };
+  hooks.input = [this, forks](int node, const at::Tensor& x) {
+    const int from = nodes()[node].inputs[0];
+    return forks_[from] == node ? forks->take(from, x) : x;
   };
   hooks.output = [this, walk, ranges](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish

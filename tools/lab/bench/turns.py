@@ -21,10 +21,11 @@ import warnings
 import bar_chart
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2")
-MORE = {"training": (), "inference": ("efficientnet_b0", "mobilenet_v3_large")}  # with --models
+MORE = {"training": ("efficientnet_b0",), "inference": ("efficientnet_b0", "mobilenet_v3_large")}  # with --models
 TRAINING = {  # label: (program, what the program calls it)
     "octet QAT fp16": ("train_bench", "qat fp16"),
     "octet QAT BatchNorm frozen": ("train_bench", "qat fp16 --freeze-batch-norm"),
+    "octet QAT frozen on codes": ("train_bench", "qat fp16 --freeze-batch-norm --forward int8"),
     "octet float fp16": ("train_bench", "float fp16"),
     "PyTorch AMP fp16": ("torch", "amp"),
     "PyTorch AMP + compile": ("torch", "amp_compile"),

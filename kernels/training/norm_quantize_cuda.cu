@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass. With channels in eights a thread keeps the gains and offsets of eight channels in registers and
+// walks down the rows; other tensors are taken as flat memory.
+#include <algorithm>
+
+#include "kernels/training/fake_quantize.h"
+#include "kernels/training/norm_quantize.cuh"
+#include "kernels/training/observe_range.cuh"
+
+namespace octet::kernels {
+
+using namespace batch_norm;
+using namespace norm_quantize;
+
+namespace {
+
+/// Joins the parts to the numbers of each channel and moves the running statistics.
+__global__ void __launch_bounds__(kSumThreads) norm_numbers_kernel(NormStatistics work, int count, long part_rows) {
+  const JoinedChannel joined(work.x.channels);
+  const TwoSums moments = joined.moments(work.parts, count, work.x.rows, part_rows);
+  if (!joined.is_first()) return;
+  const int c = joined.channel;
+  const double factor = 1 / sqrt(moments.second + static_cast<double>(work.epsilon)), gain = work.weight[c] * factor;
+  const auto write = [&](NormNumber number, double value) {
+    work.numbers[static_cast<long>(number) * work.x.channels + c] = static_cast<float>(value);
+  };
+  write(kNormMean, moments.first);
+  write(kNormFactor, factor);
+  write(kNormGain, gain);
+  write(kNormOffset, work.bias[c] - moments.first * gain);
+  const auto rows = static_cast<double>(work.x.rows);
+  const auto unbiased = static_cast<float>(moments.second * (rows / (rows - 1)));
+  work.running_mean[c] += work.momentum * (static_cast<float>(moments.first) - work.running_mean[c]);
+  work.running_var[c] += work.momentum * (unbiased - work.running_var[c]);
+}
+
+/// Returns them as of now. Without `?:`, which would copy all of `work` to local memory.
+__device__ QParams qparams_of(const NormQuantization& work) {
+  QParams q = work.qparams;
+  if (work.device_qparams != nullptr) q = *work.device_qparams;
+  return q;
+}
+
+/// Rounds sums to codes. Codes are counted in steps from the zero point here. NaN becomes the lowest.
+struct Rounder {
+  RoundedQuotient quotient;
+  float lo, hi;  ///< the codes' bounds, which include those of the activation: rint and division are monotone
+  Clamp activation;
+
+  __device__ Rounder(const QParams& q, const Clamp& of)
+      : quotient(q.scale),
+        lo(fmaxf(static_cast<float>(q.quant_min - q.zero_point), rintf(of.lo / q.scale))),
+        hi(fminf(static_cast<float>(q.quant_max - q.zero_point), rintf(of.hi / q.scale))),
+        activation(of) {}
+
+  /// Replaces sums by the codes' values and returns a bit for each through which the gradient passes.
+  __device__ unsigned round(float (&sum)[kValues]) const {
+    float steps[kValues], zero = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const float estimate = sum[i] * quotient.inverse;
+      steps[i] = quotient.corrected(sum[i], estimate);
+      zero = fmaf(estimate, 0.0f, zero);  // NaN for NaN and infinity
+    }
+    if (zero != 0) {
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        const float estimate = sum[i] * quotient.inverse;
+        if (!(fabsf(estimate) < INFINITY)) steps[i] = estimate;
+      }
+    }
+    constexpr float kRound = 0x1.8p23f;  // adding it leaves no bits for fractions
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const float rounded = (steps[i] + kRound) - kRound, clamped = fminf(fmaxf(rounded, lo), hi);
+      if (rounded == clamped && activation.passes(sum[i])) bits |= 1u << i;
+      sum[i] = quotient.scale * clamped;
+    }
+    return bits;
+  }
+};
+
+/// Takes kRows rows of a thread's eight channels, from `first` on and place.lanes apart.
+template <class T, bool kResidual, int kRows>
+__device__ void quantize_rows(const NormQuantization& work, const Place<kValues>& place, const Rounder& rounder,
+                              const Pack<float, kValues>& gain, const Pack<float, kValues>& offset, long first) {
+  Pack<T, kValues> x[kRows], residual[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const long at = place.at(first + r * place.lanes);
+    x[r] = load_last<kValues>(static_cast<const T*>(work.x.x) + at);
+    if constexpr (kResidual) residual[r] = load_last<kValues>(static_cast<const T*>(work.residual) + at);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float sum[kValues];
+    widen_to(sum, x[r]);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) sum[i] = fmaf(sum[i], gain.value[i], offset.value[i]);
+    widen_to(sum, narrowed<T>(sum));
+    if constexpr (kResidual) {
+      float more[kValues];
+      widen_to(more, residual[r]);
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) sum[i] += more[i];
+    }
+    const long at = place.at(first + r * place.lanes);
+    const unsigned bits = rounder.round(sum);
+    store<kValues, true>(narrowed<T>(sum), static_cast<T*>(work.y) + at, kValues);
+    if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
+  }
+}
+
+/// The parts are taken in descending order, since the last rows of x are still in the cache.
+template <class T, bool kResidual>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    norm_quantize_kernel(NormQuantization work, long part_rows) {
+  const Place<kValues> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
+  if (place.lane >= place.lanes) return;
+  const Pack<float, kValues> gain =
+      numbers_at<kValues>(work.numbers, kNormGain, work.x.channels, place.column * kValues);
+  const Pack<float, kValues> offset =
+      numbers_at<kValues>(work.numbers, kNormOffset, work.x.channels, place.column * kValues);
+  const Rounder rounder(qparams_of(work), work.activation);
+  constexpr int kRows = rows_at_once(kResidual ? 2 : 1);
+  long row = place.row;
+  for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes)
+    quantize_rows<T, kResidual, kRows>(work, place, rounder, gain, offset, row);
+  for (; row < place.end; row += place.lanes) quantize_rows<T, kResidual, 1>(work, place, rounder, gain, offset, row);
+}
+
+/// Computes the sums of min(left, kValues) neighbouring values in flat memory.
+template <class T>
+__device__ void flat_sums(const NormQuantization& work, long at, long left, float (&sum)[kValues]) {
+  const int channels = work.x.channels;
+  const float *const gain = work.numbers + static_cast<long>(kNormGain) * channels, *const offset =
+                                                                                        work.numbers +
+                                                                                        static_cast<long>(kNormOffset) *
+                                                                                            channels;
+  int c = static_cast<int>(at % channels);
+#pragma unroll
+  for (int i = 0; i < kValues; ++i) {
+    sum[i] = 0;
+    if (i < left) {
+      sum[i] = widen(narrow<T>(fmaf(widen(static_cast<const T*>(work.x.x)[at + i]), gain[c], offset[c])));
+      if (work.residual != nullptr) sum[i] += widen(static_cast<const T*>(work.residual)[at + i]);
+    }
+    c = c + 1 == channels ? 0 : c + 1;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) flat_norm_quantize_kernel(NormQuantization work, long count) {
+  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
+  if (at >= count) return;
+  const long left = count - at;
+  float sum[kValues];
+  flat_sums<T>(work, at, left, sum);
+  unsigned bits = Rounder(qparams_of(work), work.activation).round(sum);
+  if (left < kValues) bits &= (1u << left) - 1;
+  store<kValues, false>(narrowed<T>(sum), static_cast<T*>(work.y) + at, left);
+  if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kRangeThreads)
+    norm_observe_kernel(NormQuantization work, long count, FollowRange state) {
+  ValueRange part{INFINITY, -INFINITY, true};
+  float zero = 0;
+  const long stride = static_cast<long>(kRangeThreads) * kValues * gridDim.x;
+  long at = (static_cast<long>(blockIdx.x) * kRangeThreads + threadIdx.x) * kValues;
+  for (; at < count; at += stride) {
+    float sum[kValues];
+    flat_sums<T>(work, at, count - at, sum);
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      if (at + i >= count) break;
+      part.lo = fminf(part.lo, sum[i]);
+      part.hi = fmaxf(part.hi, sum[i]);
+      zero = fmaf(sum[i], 0.0f, zero);  // NaN for NaN and infinity
+    }
+  }
+  part.finite = zero == 0.0f;
+  part.lo = work.activation(part.lo);  // a clamp is monotone
+  part.hi = work.activation(part.hi);
+  if (join_blocks(part, state.blocks())) state.take(part);
+}
+
+}  // namespace
+
+void cuda_norm_statistics(const NormStatistics& work, CudaStream stream) {
+  cuda_batch_norm_part_moments(work.x, work.parts, stream);
+  const long part_rows = rows_of_part(work.x.rows, work.x.channels, kMostBlocks);
+  norm_numbers_kernel<<<blocks_for(work.x.channels, kSumChannels), kSumThreads, 0, stream>>>(
+      work, parts_of(work.x.rows, part_rows), part_rows);
+  check_launch("norm_statistics");
+}
+
+void cuda_norm_observe(const NormQuantization& work, EdgeQuantizer* edge, CudaStream stream) {
+  const long count = work.x.rows * work.x.channels;
+  constexpr unsigned kMostRangeBlocks = 1024;  // as cuda_observe()'s: each ends with atomics on one address
+  const unsigned blocks = std::min(blocks_for(count, kRangeThreads * kValues), kMostRangeBlocks);
+  with_half(work.x.type, [&](auto type) {
+    norm_observe_kernel<decltype(type)><<<blocks, kRangeThreads, 0, stream>>>(work, count, FollowRange{edge});
+  });
+  check_launch("norm_observe");
+}
+
+void cuda_norm_quantize(const NormQuantization& work, CudaStream stream) {
+  const long count = work.x.rows * work.x.channels;
+  const long part_rows = rows_of_part(work.x.rows, work.x.channels, kMostPlainBlocks);
+  const bool wide = is_wide(work.x, work.residual, work.y) && is_aligned(work.numbers);
+  with_half(work.x.type, [&](auto type) {
+    using T = decltype(type);
+    if (!wide) {
+      flat_norm_quantize_kernel<T><<<blocks_for(count, kThreads * kValues), kThreads, 0, stream>>>(work, count);
+    } else if (work.residual != nullptr) {
+      norm_quantize_kernel<T, true><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+    } else {
+      norm_quantize_kernel<T, false><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+    }
+  });
+  check_launch("norm_quantize");
+}
+
+}  // namespace octet::kernels

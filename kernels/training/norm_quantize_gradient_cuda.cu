@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward pass. Where a residual needs the masked gradient anyway, the first pass writes it and the second reads
+// it in place of what it was made of.
+#include "kernels/training/norm_quantize.cuh"
+
+namespace octet::kernels {
+
+using namespace batch_norm;
+using namespace norm_quantize;
+
+namespace {
+
+/// Reads the gradient at y, where the bits let it pass; 0 elsewhere.
+template <class T, int kPack, bool kAlso>
+struct MaskedGradient {
+  Pack<T, kPack> dy, also;
+  unsigned bits;
+
+  /// kLast: no one reads these values again soon.
+  template <bool kLast>
+  __device__ void read(const NormQuantizationGradient& work, long at) {
+    const T *const dy_at = static_cast<const T*>(work.dy) + at, *const also_at = static_cast<const T*>(work.also) + at;
+    dy = kLast ? load_last<kPack>(dy_at) : load<kPack, true>(dy_at, kPack);
+    if constexpr (kAlso) also = kLast ? load_last<kPack>(also_at) : load<kPack, true>(also_at, kPack);
+    bits = kPack == 8 ? work.bits[at / 8] : work.bits[at / 8] >> (at % 8);
+  }
+  __device__ void get(float (&gradient)[kPack]) const {
+    widen_to(gradient, dy);
+    if constexpr (kAlso) {
+      float more[kPack];
+      widen_to(more, also);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) gradient[i] += more[i];
+      widen_to(gradient, narrowed<T>(gradient));
+    }
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) gradient[i] = (bits >> i & 1) != 0 ? gradient[i] : 0.0f;
+  }
+};
+
+/// Sums of a thread's channels over its rows.
+template <class T, int kPack, bool kAlso, bool kKeeps>
+struct GradientSums {
+  const NormQuantizationGradient& work;
+  const Place<kPack>& place;
+  float mean[kPack], gradients[kPack] = {}, products[kPack] = {};
+
+  template <int kRows>
+  __device__ void take(long first) {
+    MaskedGradient<T, kPack, kAlso> masked[kRows];
+    Pack<T, kPack> x[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const long at = place.at(first + r * place.lanes);
+      masked[r].template read<kKeeps>(work, at);
+      x[r] = load<kPack, true>(static_cast<const T*>(work.x.x) + at, kPack);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float gradient[kPack], value[kPack];
+      masked[r].get(gradient);
+      widen_to(value, x[r]);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        gradients[i] += gradient[i];
+        products[i] = fmaf(gradient[i], value[i] - mean[i], products[i]);
+      }
+      if constexpr (kKeeps)
+        store<kPack, true>(narrowed<T>(gradient), static_cast<T*>(work.masked) + place.at(first + r * place.lanes),
+                           kPack);
+    }
+  }
+};
+
+/// Writes each part's sums of the masked gradient and of its products with x - mean to parts [part][2][channels].
+template <class T, int kPack, bool kAlso, bool kKeeps>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    norm_gradient_sums_kernel(NormQuantizationGradient work, long part_rows) {
+  const Place<kPack> place(work.x, blockIdx.x, part_rows);
+  GradientSums<T, kPack, kAlso, kKeeps> sums{work, place};
+#pragma unroll
+  for (int i = 0; i < kPack; ++i)
+    sums.mean[i] = place.lane < place.lanes ? work.numbers[place.channel(i)] : 0.0f;  // kNormMean is the first
+  constexpr int kRows = rows_at_once(kAlso ? 3 : 2);
+  long row = place.row;
+  for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) sums.template take<kRows>(row);
+  for (; row < place.end; row += place.lanes) sums.template take<1>(row);
+  write_sums_of_part(place, sums.gradients, sums.products, work.x.channels, work.parts);
+}
+
+/// Adds up the parts to the gradients of weight and bias, and to the slopes with which dx is linear in the masked
+/// gradient and in x: dx = slopes[0] * gradient + slopes[1] * x + slopes[2]. With 16 bits of x no digit is lost by not
+/// subtracting the mean first: x has fewer digits than the float that multiplies it.
+__global__ void __launch_bounds__(kSumThreads) norm_slopes_kernel(NormQuantizationGradient work, int count) {
+  const JoinedChannel joined(work.x.channels);
+  const TwoSums all = joined.sums(work.parts, count);
+  if (!joined.is_first()) return;
+  const int c = joined.channel, channels = work.x.channels;
+  const double mean = work.numbers[c], factor = work.numbers[static_cast<long>(kNormFactor) * channels + c];
+  const auto rows = static_cast<double>(work.x.rows);
+  const double of_gradient = work.weight[c] * factor;
+  const double of_x = -of_gradient * factor * factor * (all.second / rows);
+  work.dbias[c] = static_cast<float>(all.first);
+  work.dweight[c] = static_cast<float>(all.second * factor);
+  work.slopes[c] = static_cast<float>(of_gradient);
+  work.slopes[channels + c] = static_cast<float>(of_x);
+  work.slopes[2L * channels + c] = static_cast<float>(-of_x * mean - of_gradient * (all.first / rows));
+}
+
+/// Writes dx of a thread's channels.
+template <class T, int kPack, bool kAlso, bool kMasked>
+struct InputGradients {
+  const NormQuantizationGradient& work;
+  const Place<kPack>& place;
+  Pack<float, kPack> of_gradient, of_x, offset;
+
+  template <int kRows>
+  __device__ void take(long first) const {
+    MaskedGradient<T, kPack, kAlso> masked[kRows];
+    Pack<T, kPack> x[kRows], kept[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const long at = place.at(first + r * place.lanes);
+      if constexpr (kMasked) {
+        kept[r] = load_last<kPack>(static_cast<const T*>(work.masked) + at);
+      } else {
+        masked[r].template read<true>(work, at);
+      }
+      x[r] = load_last<kPack>(static_cast<const T*>(work.x.x) + at);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float gradient[kPack], value[kPack];
+      if constexpr (kMasked) {
+        widen_to(gradient, kept[r]);
+      } else {
+        masked[r].get(gradient);
+      }
+      widen_to(value, x[r]);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i)
+        gradient[i] = fmaf(of_gradient.value[i], gradient[i], fmaf(of_x.value[i], value[i], offset.value[i]));
+      store<kPack, true>(narrowed<T>(gradient), static_cast<T*>(work.dx) + place.at(first + r * place.lanes), kPack);
+    }
+  }
+};
+
+/// The parts are taken in descending order, since the last rows are still in the cache.
+template <class T, int kPack, bool kAlso, bool kMasked>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    norm_input_gradient_kernel(NormQuantizationGradient work, long part_rows) {
+  const Place<kPack> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
+  if (place.lane >= place.lanes) return;
+  const auto slope = [&](int which) {
+    return numbers_at<kPack>(work.slopes, which, work.x.channels, place.column * kPack);
+  };
+  const InputGradients<T, kPack, kAlso, kMasked> gradients{work, place, slope(0), slope(1), slope(2)};
+  constexpr int kRows = rows_at_once(kAlso ? 3 : 2);
+  long row = place.row;
+  for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) gradients.template take<kRows>(row);
+  for (; row < place.end; row += place.lanes) gradients.template take<1>(row);
+}
+
+/// Launches both passes and what joins the parts between them.
+template <class T, int kPack, bool kAlso, bool kMasked>
+void launch(const NormQuantizationGradient& work, CudaStream stream) {
+  const BatchNormShare& x = work.x;
+  const long sum_rows = rows_of_part(x.rows, x.channels, kMostBlocks);
+  norm_gradient_sums_kernel<T, kPack, kAlso, kMasked>
+      <<<blocks_of<kPack>(x, sum_rows), kThreads, 0, stream>>>(work, sum_rows);
+  check_launch("norm_quantize_gradient's sums");
+  norm_slopes_kernel<<<blocks_for(x.channels, kSumChannels), kSumThreads, 0, stream>>>(work,
+                                                                                       parts_of(x.rows, sum_rows));
+  check_launch("norm_quantize_gradient's slopes");
+  const long part_rows = rows_of_part(x.rows, x.channels, kMostPlainBlocks);
+  norm_input_gradient_kernel<T, kPack, kAlso && !kMasked, kMasked>
+      <<<blocks_of<kPack>(x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+  check_launch("norm_quantize_gradient");
+}
+
+template <class T, int kPack>
+void launch(const NormQuantizationGradient& work, CudaStream stream) {
+  if (work.masked != nullptr) {
+    work.also != nullptr ? launch<T, kPack, true, true>(work, stream) : launch<T, kPack, false, true>(work, stream);
+  } else {
+    work.also != nullptr ? launch<T, kPack, true, false>(work, stream) : launch<T, kPack, false, false>(work, stream);
+  }
+}
+
+}  // namespace
+
+void cuda_norm_quantize_gradient(const NormQuantizationGradient& work, CudaStream stream) {
+  const bool wide =
+      is_wide(work.x, work.dy, work.dx) && is_aligned(work.also) && is_aligned(work.masked) && is_aligned(work.slopes);
+  with_half(work.x.type, [&](auto type) {
+    using T = decltype(type);
+    wide ? launch<T, kValues>(work, stream) : launch<T, 1>(work, stream);
+  });
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/train/qat/cuda_norm_quantize.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/training/norm_quantize.h"
+#include "src/train/model/device.h"
+
+namespace octet {
+namespace {
+
+kernels::BatchNormShare norm_input(const at::Tensor& x) {
+  return {.x = x.const_data_ptr(),
+          .rows = x.numel() / x.size(1),
+          .channels = static_cast<int>(x.size(1)),
+          .type = value_type(x)};
+}
+
+at::Tensor norm_parts(const at::Tensor& x) {
+  const kernels::BatchNormShare share = norm_input(x);
+  return at::empty({kernels::batch_norm_parts(share.rows, share.channels), 2, x.size(1)},
+                   x.options().dtype(at::kFloat));
+}
+
+/// What is kept for the backward pass.
+struct NormKept {
+  at::Tensor numbers;  ///< float [kNormNumbers, C]
+  at::Tensor bits;     ///< undefined: there is no backward pass
+};
+
+at::Tensor norm_quantized(const at::Tensor& x, const at::Tensor& residual, const BatchNormTensors& t,
+                          const NormQuantizer& q, NormKept& kept) {
+  const c10::DeviceGuard guard(x.device());
+  const CudaStream stream = current_stream(x.device());
+  const at::Tensor parts = norm_parts(x);
+  kept.numbers = at::empty({kernels::kNormNumbers, x.size(1)}, parts.options());
+  kernels::cuda_norm_statistics({.x = norm_input(x),
+                                 .weight = t.weight.const_data_ptr<float>(),
+                                 .bias = t.bias.const_data_ptr<float>(),
+                                 .running_mean = t.running_mean.mutable_data_ptr<float>(),
+                                 .running_var = t.running_var.mutable_data_ptr<float>(),
+                                 .momentum = static_cast<float>(kBatchNormMomentum),
+                                 .epsilon = static_cast<float>(q.epsilon),
+                                 .parts = parts.mutable_data_ptr<float>(),
+                                 .numbers = kept.numbers.mutable_data_ptr<float>()},
+                                stream);
+  at::Tensor y = at::empty_like(x);
+  const kernels::NormQuantization work{.x = norm_input(x),
+                                       .numbers = kept.numbers.const_data_ptr<float>(),
+                                       .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
+                                       .activation = q.activation,
+                                       .device_qparams = &q.edge->qparams,
+                                       .y = y.mutable_data_ptr(),
+                                       .bits = kept.bits.defined() ? kept.bits.mutable_data_ptr<uint8_t>() : nullptr};
+  if (q.observe) kernels::cuda_norm_observe(work, q.edge, stream);
+  kernels::cuda_norm_quantize(work, stream);
+  return y;
+}
+
+/// Returns a gradient with the strides of x, undefined if it is.
+at::Tensor as_strided_like(const at::Tensor& gradient, const at::Tensor& x) {
+  if (!gradient.defined() || gradient.strides() == x.strides()) return gradient;
+  at::Tensor copy = at::empty_strided(x.sizes(), x.strides(), gradient.options());
+  copy.copy_(gradient);
+  return copy;
+}
+
+struct NormGradients {
+  at::Tensor dx, dweight, dbias, dresidual;  ///< the last is undefined if there is none
+};
+
+/// `also` may be undefined.
+NormGradients norm_gradients(const at::Tensor& dy, const at::Tensor& also, const at::Tensor& x, const at::Tensor& bits,
+                             const at::Tensor& numbers, const at::Tensor& weight, bool residual) {
+  const c10::DeviceGuard guard(x.device());
+  const at::Tensor parts = norm_parts(x), slopes = at::empty({3, x.size(1)}, parts.options());
+  NormGradients d{at::empty_like(x), at::empty_like(weight), at::empty_like(weight),
+                  residual ? at::empty_like(x) : at::Tensor()};
+  kernels::cuda_norm_quantize_gradient({.x = norm_input(x),
+                                        .dy = dy.const_data_ptr(),
+                                        .also = also.defined() ? also.const_data_ptr() : nullptr,
+                                        .bits = bits.const_data_ptr<uint8_t>(),
+                                        .numbers = numbers.const_data_ptr<float>(),
+                                        .weight = weight.const_data_ptr<float>(),
+                                        .masked = residual ? d.dresidual.mutable_data_ptr() : nullptr,
+                                        .parts = parts.mutable_data_ptr<float>(),
+                                        .slopes = slopes.mutable_data_ptr<float>(),
+                                        .dweight = d.dweight.mutable_data_ptr<float>(),
+                                        .dbias = d.dbias.mutable_data_ptr<float>(),
+                                        .dx = d.dx.mutable_data_ptr()},
+                                       current_stream(x.device()));
+  return d;
+}
+
+struct CudaNormQuantize : torch::autograd::Function<CudaNormQuantize> {
+  /// `weight` and `bias` are those of `tensors`, passed so that autograd sees them. Returns y and its twin.
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                                                const at::Tensor& weight, const at::Tensor& bias,
+                                                const c10::optional<at::Tensor>& residual,
+                                                const BatchNormTensors& tensors, const NormQuantizer& quantizer) {
+    NormKept kept{.bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte))};
+    const BatchNormTensors all{weight, bias, tensors.running_mean, tensors.running_var};
+    const at::Tensor y = norm_quantized(x, residual.value_or(at::Tensor()), all, quantizer, kept);
+    ctx->save_for_backward({x, weight, kept.numbers, kept.bits});
+    ctx->saved_data["residual"] = residual.has_value();
+    ctx->set_materialize_grads(false);
+    return {y, y.variable_data()};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& of_outputs) {
+    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    at::Tensor dy = as_strided_like(of_outputs[0], x), also = as_strided_like(of_outputs[1], x);
+    if (!dy.defined()) std::swap(dy, also);
+    torch::autograd::variable_list result(6);  // the last two are no tensors
+    if (!dy.defined()) return result;
+    NormGradients d = norm_gradients(dy, also, x, saved[3], saved[2], saved[1], ctx->saved_data["residual"].toBool());
+    result[0] = std::move(d.dx);
+    result[1] = std::move(d.dweight);
+    result[2] = std::move(d.dbias);
+    result[3] = std::move(d.dresidual);
+    return result;
+  }
+};
+
+bool is_half_rows(const at::Tensor& x) {
+  return x.is_cuda() && (x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16) && x.dim() == 4 &&
+         x.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+}  // namespace
+
+bool norm_quantize_fits(const Unfinished& y) {
+  const at::Tensor &x = y.value, &r = y.residual;
+  if (y.bias.defined() || !is_half_rows(x) || x.size(1) % 8 != 0 || x.numel() < 2 * x.size(1)) return false;
+  return !r.defined() || (r.scalar_type() == x.scalar_type() && r.sizes() == x.sizes() && r.strides() == x.strides());
+}
+
+Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& t, const NormQuantizer& quantizer) {
+  if (c10::GradMode::is_enabled()) {
+    const torch::autograd::variable_list twins = CudaNormQuantize::apply(
+        y.value, t.weight, t.bias, y.residual.defined() ? c10::optional<at::Tensor>(y.residual) : c10::nullopt, t,
+        quantizer);
+    return {twins[0], twins[1]};
+  }
+  NormKept kept;
+  const at::Tensor output = norm_quantized(y.value, y.residual, t, quantizer, kept);
+  return {output, output};
+}
+
+}  // namespace octet
