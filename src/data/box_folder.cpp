@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -14,6 +16,9 @@ namespace octet {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The endings of an image that Pascal VOC's lists name without one; its own files have the first.
+constexpr std::array<const char*, 8> kVocEndings = {".jpg", ".JPG", ".jpeg", ".JPEG", ".png", ".PNG", ".bmp", ".webp"};
 
 constexpr const char* kLeaveOut = "; a recipe's data.leave_out_faults: true leaves such out";
 
@@ -146,9 +151,11 @@ void BoxFolder::open_voc(const DatasetSpec& spec) {
   const std::vector<std::string> given = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   BoxAnnotations annotations = read_voc(tree, "Annotations", read_voc_list(stored), given, spec.leave_out_faults);
   for (BoxAnnotations::Picture& image : annotations.images) {
-    const std::string name = std::exchange(image.file, image.file + ".jpg");
-    for (const char* ending : {".png", ".jpeg"})
-      if (tree.is_file(fmt::format("{}/{}{}", images, name, ending))) image.file = name + ending;
+    const auto has = [&](const char* ending) {
+      return tree.is_file(fmt::format("{}/{}{}", images, image.file, ending));
+    };
+    const auto found = std::find_if(kVocEndings.begin(), kVocEndings.end(), has);
+    image.file += found != kVocEndings.end() ? *found : kVocEndings.front();
   }
   images_.emplace(image_files(annotations, tree, images, stored.name, spec.leave_out_faults), spec.channels,
                   spec.orientation);

@@ -128,6 +128,8 @@ struct DataChecks : Checks {
     only_placed("data.multi_scale", d.multi_scale > 0);
     require(d.mosaic == 0 || d.labels != Labels::image, "data.mosaic",
             "a mosaic of images has no class (data.labels: image); leave it out");
+    require(d.mosaic == 0 || !d.random_resized_crop, "data.random_resized_crop",
+            "takes no parts of the images that a mosaic (data.mosaic) joins; leave one of the two out");
     require(d.multi_scale == 0 || d.labels != Labels::image, "data.multi_scale",
             "a network that answers for whole images (data.labels: image) has one size; leave it out");
     require(d.mixup == 0 || d.labels == Labels::boxes, "data.mixup",

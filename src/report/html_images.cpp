@@ -91,22 +91,27 @@ std::string pictures_section(const Report& report) {
   const std::string int8 = shipped ? shipped->evaluation.name : "int8";
   if (!report.boxes.empty()) return boxes_section(report, int8);
   if (report.pictures.empty()) return "";
-  std::string html =
-      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The first test pictures: what the pixels are, and "
-      "what the networks take them for.</p>\n<p>";
+  std::string html = fmt::format(
+      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The test pictures on which {} is furthest below float by mean "
+      "IoU, of the picture alone; of equally far ones those in which more pixels differ. What the pixels are, and what "
+      "the networks take them for.</p>\n<p>",
+      html_escape(int8));
   for (size_t c = 0; c < report.class_names.size(); ++c) {
     const Colour colour = colour_of(static_cast<int>(c));
     html += fmt::format("<span class=\"key\" style=\"background: rgb({}, {}, {})\"></span> {} ", colour[0], colour[1],
                         colour[2], html_escape(class_label(report, c)));
   }
   html += "</p>\n";
+  const auto scored = [](const std::string& name, double iou) {
+    return fmt::format("{}, mean IoU {}", name, percent(iou, 1));
+  };
   for (const ReportPicture& picture : report.pictures) {
     const Image differences =
         painted(picture, [&](size_t i) { return picture.before[i] == picture.int8[i] ? kSame : kDiffers; });
     html += "<div class=\"pictures\">\n" + image_figure(picture.image, picture.name) +
             image_figure(painted(picture, picture.truth), "truth") +
-            image_figure(painted(picture, picture.before), "float") +
-            image_figure(painted(picture, picture.int8), int8) +
+            image_figure(painted(picture, picture.before), scored("float", picture.before_iou)) +
+            image_figure(painted(picture, picture.int8), scored(int8, picture.int8_iou)) +
             image_figure(differences, "differing: " + counted(differing(picture), "pixel")) + "</div>\n";
   }
   return html + "</section>\n";

@@ -66,6 +66,7 @@ struct ReportPicture {
   std::string name;  ///< "synthetic scenes test[3]"
   Image image;
   std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: unknown
+  double before_iou = 0, int8_iou = 0;   ///< mean intersection over union of this image alone
 };
 
 /// The least score of boxes that are drawn.
@@ -100,7 +101,7 @@ struct Report {
   std::vector<EpochMetrics> epochs;
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
-  std::vector<ReportPicture> pictures;   ///< of segmentations
+  std::vector<ReportPicture> pictures;   ///< of segmentations, the worst first
   std::vector<ReportBoxes> boxes;        ///< of detectors, the worst first
   Comparison comparison;                 ///< default: not compared
   double seconds = 0;                    ///< duration of the whole run

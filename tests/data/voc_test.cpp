@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,21 @@ TEST_F(Voc, OtherSplitsHaveTheClassesOfTraining) {
   EXPECT_EQ(dataset->boxes(0)[0].class_index, 1);
   ASSERT_EQ(dataset->notes().size(), 1u);
   expect_part(dataset->notes()[0], "1 box left out, the first: ");
+}
+
+TEST_F(Voc, AnImageMayHaveAnyEndingAndVocsOwnComesFirst) {
+  write_set();
+  folder_.write("VOC/JPEGImages/b.png", png_bytes(testing::noise(60, 60, 3, 2)));  // a mask, say
+  EXPECT_EQ(open_dataset(spec())->read(0).width, 50);
+  std::filesystem::remove(folder_.path("VOC/JPEGImages/b.png"));
+  for (const char* ending : {".JPG", ".jpeg", ".JPEG"}) {
+    std::filesystem::rename(folder_.path("VOC/JPEGImages/b.jpg"), folder_.path("VOC/JPEGImages/b") + ending);
+    EXPECT_EQ(open_dataset(spec())->read(0).width, 50) << ending;
+    std::filesystem::rename(folder_.path("VOC/JPEGImages/b") + ending, folder_.path("VOC/JPEGImages/b.jpg"));
+  }
+  std::filesystem::remove(folder_.path("VOC/JPEGImages/b.jpg"));
+  expect_part(refusal(), "1 of its 2 images are not in ");
+  expect_part(refusal(), "JPEGImages/b.jpg");
 }
 
 TEST_F(Voc, BoxesOutsideAreTold) {

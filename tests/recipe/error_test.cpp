@@ -71,6 +71,8 @@ TEST(RecipeErrors, AugmentationIsNamedWhereItDoesNotFit) {
   EXPECT_EQ(parse_recipe(boxes, "r.yaml").data.labels, Labels::boxes);
   EXPECT_EQ(parse_recipe(boxes, "r.yaml").data.fit, Fit::letterbox_corner);
   EXPECT_TRUE(parse_recipe(boxes, "r.yaml", {"data.random_resized_crop=true"}).data.random_resized_crop);
+  expect_parts(refusal(boxes, {"data.random_resized_crop=true", "data.mosaic=0.5"}),
+               {"data.random_resized_crop: takes no parts of the images that a mosaic (data.mosaic) joins"});
   EXPECT_TRUE(parse_recipe(boxes, "r.yaml", {"data.leave_out_faults=true"}).data.leave_out_faults);
   for (const char* key : {"color_jitter=[0.1, 0, 0, 0]", "random_erasing=0.1", "rand_augment=1", "mixup_alpha=1"})
     expect_parts(refusal(boxes, {std::string("data.") + key}), {"is for data.fit: crop, which is letterbox_corner"});

@@ -41,6 +41,9 @@ TEST(PixelsReport, ShowsPictures) {
   EXPECT_EQ(occurrences(html, "src=\""), occurrences(html, "src=\"data:image/png;base64,iVBORw0KGgo"));
   EXPECT_NE(html.find("test[&lt;0&gt;]"), std::string::npos);
   EXPECT_NE(html.find("differing: 1 pixel"), std::string::npos);
+  EXPECT_NE(html.find("on which cpu is furthest below float by mean IoU"), std::string::npos);
+  EXPECT_NE(html.find("float, mean IoU 100.0 %"), std::string::npos);
+  EXPECT_NE(html.find("cpu, mean IoU 50.0 %"), std::string::npos);
   EXPECT_NE(html.find("Mean IoU"), std::string::npos);
   const std::string classes = html.substr(html.find("<section id=\"classes\""));
   EXPECT_NE(classes.find("83.33 %"), std::string::npos);  // background of float: 5 of 6 pixels

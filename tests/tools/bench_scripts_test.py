@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts of tools/lab/bench where no GPU is needed: turns, tables, charts, the proof of a peer. Standard library only."""
 import argparse
+import contextlib
+import io
 import os
 import pathlib
 import subprocess
@@ -14,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "tools" / "lab" / "bench"))
 sys.modules["training_peers"] = types.ModuleType("training_peers")  # the real one imports PyTorch
+import detector_gpu  # noqa: E402
 import step_model  # noqa: E402
 import training_proof  # noqa: E402
 import turns  # noqa: E402
@@ -208,6 +211,43 @@ class Help(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertIn("--turns TURNS", done.stdout)
 
+
+
+class DetectorOnAGpu(unittest.TestCase):
+    options = argparse.Namespace(train_bench="tb", device="cuda", batch=64, size=640, seconds=2.0, rate=0.001, boxes=8, turns=2)
+
+    def rows(self, answers):
+        """What training() returns and prints, and what it asked for."""
+        taken = []
+        self.addCleanup(setattr, detector_gpu, "training_once", detector_gpu.training_once)
+        detector_gpu.training_once = lambda what, options: (taken.append(what), answers(what))[1]
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
+            rows = detector_gpu.training(self.options, lambda rows: None)
+        return rows, said.getvalue(), taken
+
+    def test_ours_and_theirs_take_turns_and_the_faster_of_theirs_counts(self):
+        times = {True: 300.0, False: 500.0}
+        rows, said, taken = self.rows(lambda what: {"median_ms": times.get(what, 100.0) if isinstance(what, bool) else 100.0})
+        self.assertEqual(taken, list(detector_gpu.TRAINING.values()) * 2)
+        self.assertEqual(rows["octet QAT fp16"]["median_ms"], 100.0)
+        self.assertIn("100.00 ms       640 images/s    0.0 GiB  3.00 times the faster YOLOX", said.splitlines()[0])
+        self.assertIn("0.60 times", next(line for line in said.splitlines() if line.startswith("YOLOX AMP fp16  ")))
+
+    def test_who_cannot_run_is_said_and_not_asked_again(self):
+        rows, said, taken = self.rows(lambda what: {"refused": "no GPU"} if isinstance(what, bool) else {"median_ms": 1.0})
+        self.assertEqual(sum(isinstance(what, bool) for what in taken), 2)
+        self.assertIn("refused: no GPU", said)
+        self.assertNotIn("times", said)
+
+    def test_train_bench_gets_the_same_step(self):
+        original = turns.run_program
+        self.addCleanup(setattr, turns, "run_program", original)
+        turns.run_program = lambda command: {"command": command}
+        command = detector_gpu.training_once(["--phase", "qat"], self.options)["command"]
+        words = dict(zip(command[1::2], command[2::2]))
+        self.assertEqual(command[0], "tb")
+        self.assertEqual(words, {"--model": "yolox_s", "--classes": "80", "--precision": "fp16", "--ema": "0.9998", "--device": "cuda",
+                                 "--phase": "qat", "--batch": "64", "--size": "640", "--seconds": "2.0", "--rate": "0.001", "--boxes": "8"})
 
 if __name__ == "__main__":
     unittest.main()

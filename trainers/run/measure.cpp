@@ -6,10 +6,8 @@
 #include <filesystem>
 
 #include "src/base/progress.h"
-#include "src/detect/draw.h"
 #include "src/engine/fusion.h"
 #include "src/eval/derive_constants.h"
-#include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/import.h"
 #include "src/quant/convert.h"
@@ -19,12 +17,12 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/records.h"
+#include "trainers/run/worst_pictures.h"
 
 namespace octet {
 namespace {
 
 constexpr std::string_view kReference = "reference";
-constexpr long kShownImages = 6;
 
 CompileOptions compile_options(const Run& run) {
   return {.max_batch = run.recipe.evaluate.batch_size,
@@ -120,84 +118,6 @@ Comparison compare_all(const Run& run, const QuantizedModel& model, std::vector<
   return comparison;
 }
 
-/// Returns the class that the program gives each pixel of one image.
-std::vector<int> answers(Program& program, const uint8_t* image, const Task& task) {
-  const auto classes = static_cast<size_t>(task.classes());
-  std::vector<float> logits(task.answers() * classes);
-  program.run(image, 1, logits.data());
-  std::vector<int> found;
-  for (size_t i = 0; i < task.answers(); ++i) found.push_back(arg_max(std::span(logits).subspan(i * classes, classes)));
-  return found;
-}
-
-/// Returns the first test images with labels of pixels, and what two networks classify them as. before, int8: programs
-/// of the float and the int8 network.
-std::vector<ReportPicture> shown_pictures(const RunData& data, Program& before, Program& int8) {
-  const Task task = data.task();
-  const EvaluationSet set = data.test_images(kShownImages);
-  Loader loader(*set.dataset, set.indices, set.transform, {.batch_size = 1, .workers = 0});
-  std::vector<ReportPicture> pictures;
-  for (Batch batch; loader.next(batch);) {
-    ReportPicture picture{.name = set.dataset->describe(batch.indices.front()),
-                          .image = {set.transform.height, set.transform.width, set.transform.channels, {}}};
-    picture.image.pixels.assign(batch.images.begin(), batch.images.end());
-    picture.truth.assign(batch.labels.begin(), batch.labels.end());
-    picture.before = answers(before, batch.images.data(), task);
-    picture.int8 = answers(int8, batch.images.data(), task);
-    pictures.push_back(std::move(picture));
-  }
-  return pictures;
-}
-
-/// Returns an image of at most kShownSide pixels a side with boxes drawn.
-Image drawn(const Image& image, const std::vector<Detection>& found, const std::vector<std::string>& class_names) {
-  constexpr double kShownSide = 360;
-  const double scale = std::min(1.0, kShownSide / std::max(image.height, image.width));
-  const auto side = [&](int pixels) { return std::max(1, static_cast<int>(pixels * scale)); };
-  std::vector<Detection> shown;
-  for (Detection d : found) {
-    if (d.score < kShownScore) continue;
-    d.box = {d.box.x * scale, d.box.y * scale, d.box.width * scale, d.box.height * scale};
-    shown.push_back(d);
-  }
-  return draw_boxes(resize(view(image), side(image.height), side(image.width)), shown, class_names);
-}
-
-/// Returns the test images with labels on which an int8 network is furthest below the float network, then those on
-/// which it finds least.
-std::vector<ReportBoxes> worst_pictures(const RunData& data, const Evaluation& before, const Evaluation& int8) {
-  struct Judged {
-    size_t image;
-    double before, int8;
-  };
-  std::vector<Judged> all;
-  for (size_t i = 0; i < std::min(before.boxes.size(), int8.boxes.size()); ++i) {
-    const auto ap = [&](const Evaluation& of) { return mean_average_precision({&of.boxes[i], 1}, data.classes()); };
-    if (const double own = ap(int8); !std::isnan(own)) all.push_back({i, ap(before), own});
-  }
-  constexpr double kFar = 0.05;  // below float
-  const auto place = [](const Judged& of) {
-    const double lost = of.before - of.int8;
-    return lost > kFar ? -lost : of.int8;
-  };
-  std::stable_sort(all.begin(), all.end(), [&](const Judged& a, const Judged& b) { return place(a) < place(b); });
-  all.resize(std::min<size_t>(all.size(), kShownImages));
-  std::vector<ReportBoxes> pictures;
-  const EvaluationSet set = data.test_images();
-  for (const Judged& of : all) {
-    const size_t index = set.indices[of.image];
-    const Image image = set.dataset->read(index);
-    std::vector<Detection> labels;
-    for (const BoxLabel& label : set.dataset->boxes(index)) labels.push_back({label.box, label.class_index, 1});
-    const auto with = [&](const std::vector<Detection>& found) {
-      return drawn(image, found, data.train_set->class_names());
-    };
-    pictures.push_back({set.dataset->describe(index), with(labels), with(before.boxes[of.image].detections),
-                        with(int8.boxes[of.image].detections), of.before, of.int8});
-  }
-  return pictures;
-}
-
 }  // namespace
 
 EngineNames engines_of(const Recipe& recipe, at::Device device) {
@@ -270,12 +190,9 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   std::vector<OwnedProgram> engines = compile_engines(run, engine_names, graph);
   measure_engines(run, engines, graph, file, report.rows);
   if (run.writes()) report.layers = layers_with_kernels(run, model, graph, engines);
-  if (run.data.task().pixels()) {
-    const std::unique_ptr<Program> network = float_program(run.graph, load_float(run), run.preprocessing);
-    report.pictures = shown_pictures(run.data, *network, *engines.front().program);
-  }
-  if (run.data.detector)
-    report.boxes = worst_pictures(run.data, report.rows.front().evaluation, int8_row(report)->evaluation);
+  const Evaluation &before = report.rows.front().evaluation, &int8 = int8_row(report)->evaluation;
+  if (run.data.task().pixels()) report.pictures = worst_masks(run.data, before, int8);
+  if (run.data.detector) report.boxes = worst_boxes(run.data, before, int8);
   report.comparison = compare_all(run, model, std::move(engines), graph);
   return report;
 }

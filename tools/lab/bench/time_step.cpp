@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/lab/bench/time_step.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros_like.h>
@@ -10,26 +11,77 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/cuda/device.h"
+#include "src/data/labels.h"
+#include "src/net/box_head.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
 #include "trainers/gpu.h"
+#include "trainers/loop/objective.h"
 #include "trainers/loop/step.h"
 #include "trainers/run/run.h"
+
+#if OCTET_CUDA
+#include "src/cuda/device.h"
+#endif
 
 namespace octet {
 namespace {
 
 constexpr long kFewestSteps = 10, kGuessedOn = 5;
 constexpr long kCalibrationImages = 32;
+
+#if !OCTET_CUDA
+struct ProfiledRange {};  // no profiler waits for it
+#endif
+
+/// Returns how a detector's outputs become boxes; null for a network of one output.
+std::shared_ptr<const BoxDecoder> detector_of(const Graph& graph, const Shape& input) {
+  if (graph.outputs.size() == 1) return nullptr;
+  const Transform transform{.channels = input.c, .height = input.h, .width = input.w};
+  return std::make_shared<BoxDecoder>(box_decoder(graph, find_box_head(graph, BoxHeadKind::yolox), transform));
+}
+
+/// Returns labels of images of that shape, int64 [images, kJoinedBoxes, kBoxValues], by a rule, so that a peer can have
+/// the same (yolox_peer.py).
+at::Tensor timed_boxes(int64_t images, int boxes, const Shape& input, int classes) {
+  at::Tensor labels = at::full({images, kJoinedBoxes, kBoxValues}, kNoLabel, at::TensorOptions(at::kLong));
+  auto values = labels.accessor<int64_t, 3>();
+  const int64_t side = input.h, unit = static_cast<int64_t>(kBoxUnits);
+  for (int64_t n = 0; n < images; ++n) {
+    for (int64_t k = 0; k < boxes; ++k) {
+      const int64_t width = side / 40 + (37 * k + 11 * n) % (side * 2 / 5);
+      const int64_t height = side / 40 + (53 * k + 29 * n) % (side * 2 / 5);
+      const std::array<int64_t, kBoxValues> box = {(n + k) % classes, (91 * k + 17 * n) % (side - width) * unit,
+                                                   (67 * k + 41 * n) % (side - height) * unit, width * unit,
+                                                   height * unit};
+      for (int64_t i = 0; i < kBoxValues; ++i) values[n][k][i] = box[static_cast<size_t>(i)];
+    }
+  }
+  return labels;
+}
+
+/// Returns the milliseconds of each call of `work`, sorted.
+std::vector<double> by_the_clock(long steps, const std::function<void()>& work) {
+  std::vector<double> milliseconds;
+  for (long i = 0; i < steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(milliseconds.begin(), milliseconds.end());
+  return milliseconds;
+}
 
 class Bench {
  public:
@@ -44,7 +96,7 @@ class Bench {
   }
   void time_exchange(StepTimes& times);
 
-  const at::Device device_ = choose_device("cuda");
+  const at::Device device_;
   const OwnStream stream_{device_};
   const OptimizerRecipe recipe_;
   const double seconds_;
@@ -61,7 +113,8 @@ class Bench {
 };
 
 Bench::Bench(const StepBench& bench)
-    : recipe_(bench.optimizer),
+    : device_(choose_device(bench.device)),
+      recipe_(bench.optimizer),
       seconds_(bench.seconds),
       graph_(bench.parallel.stages.empty() ? build_model(bench.model) : fuse(build_model(bench.model))),
       weights_(to_device(initial_weights(graph_, 1), device_)),
@@ -75,7 +128,9 @@ Bench::Bench(const StepBench& bench)
   const at::TensorOptions on_device(device_);
   images_ = at::randn({recipe_.batch_size, shape.c, shape.h, shape.w}, on_device)
                 .contiguous(recipe_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
-  labels_ = at::randint(graph_.classes(), {recipe_.batch_size}, on_device.dtype(at::kLong));
+  const std::shared_ptr<const BoxDecoder> detector = detector_of(graph_, shape);
+  labels_ = detector ? timed_boxes(recipe_.batch_size, bench.boxes, shape, detector->classes()).to(device_)
+                     : at::randint(graph_.classes(), {recipe_.batch_size}, on_device.dtype(at::kLong));
   phase_ = {.name = bench.qat ? "qat" : "float",
             .recipe = &recipe_,
             .cuda = bench.cuda,
@@ -83,6 +138,8 @@ Bench::Bench(const StepBench& bench)
             .graph = &graph_,
             .weights = &weights_,
             .ranks = ranks_};
+  if (detector)
+    phase_.objective = make_objective({.labels = Labels::boxes, .output = {}, .detector = detector}, device_);
   if (bench.qat) {
     Run run;
     run.recipe.quant = bench.quant;
@@ -109,6 +166,7 @@ void Bench::step() {
 
 /// Returns the milliseconds of each call of `work`, sorted.
 std::vector<double> Bench::timed(long steps, const std::function<void()>& work) {
+  if (device_.is_cpu()) return by_the_clock(steps, work);
   const c10::impl::VirtualGuardImpl gpu(device_.type());
   std::deque<c10::Event> events;
   const auto record = [&] {
@@ -146,7 +204,7 @@ StepTimes Bench::run() {
   forget_peak(device_);  // the trials of cuDNN took more memory; the next step is recorded or runs like all later ones
   timed(2);
   if (profile_) {
-    const ProfiledRange range;
+    [[maybe_unused]] const ProfiledRange range;
     timed(1);
   }
   double guess = timed(kGuessedOn)[kGuessedOn / 2];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time and memory of one training step on the GPU, on random images that stay there.
+// Time and memory of one training step, on random images that stay on its device.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "src/net/zoo.h"
@@ -12,7 +13,9 @@
 namespace octet {
 
 struct StepBench {
-  ModelSpec model;
+  ModelSpec model;                              ///< a detector of the zoo learns boxes, others a class an image
+  std::string device = "cuda";                  ///< or "cpu", by the clock: to see that a step runs
+  int boxes = 8;                                ///< of each image of a detector, in kJoinedBoxes places
   bool qat = false;                             ///< with fake quantizers, calibrated on some of the images
   bool freeze_batch_norm = false;               ///< its statistics are fixed from the first step on
   QatForward forward = QatForward::simulation;  ///< with frozen BatchNorm
@@ -26,7 +29,7 @@ struct StepBench {
 };
 
 struct StepTimes {
-  std::vector<double> milliseconds;  ///< of each step, from start to start by device events, sorted
+  std::vector<double> milliseconds;  ///< of each step, from start to start by device events (CPU: the clock), sorted
   size_t peak_bytes = 0;             ///< peak of memory in tensors after warm-up
   size_t used_bytes = 0;  ///< of the GPU at the end, by all processes: with the allocator's cache and engines
   double loss = 0;        ///< mean over all steps
@@ -37,7 +40,7 @@ struct StepTimes {
 };
 
 /// Times the step of train_phase(). With ranks all of them call it with equal arguments and get their own times. Throws
-/// Error(usage) without a usable GPU, Error(promise) if the loss is not finite: times on NaN mean nothing.
+/// Error(usage) where that device cannot be used, Error(promise) if the loss is not finite: times on NaN mean nothing.
 StepTimes time_training_step(const StepBench& bench);
 
 }  // namespace octet

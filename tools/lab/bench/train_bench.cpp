@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // train_bench: median time and peak memory of octet's own training step on the GPU, as one JSON object.
-// tools/lab/bench/ training.sh runs it beside PyTorch. With RANK, WORLD_SIZE and so on in the environment it is one of
-// several processes that train together, a GPU each; the first prints.
+// tools/lab/bench/training.sh and detector_gpu.py run it beside PyTorch. With RANK, WORLD_SIZE and so on in the
+// environment it is one of several processes that train together, a GPU each; the first prints.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,6 @@
 #include "src/base/error.h"
 #include "src/base/names.h"
 #include "src/base/progress.h"
-#include "src/cuda/device.h"
 #include "tools/lab/bench/time_step.h"
 #include "trainers/gpu.h"
 #include "trainers/run/stage_plan.h"
@@ -27,8 +26,8 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 struct Options {
-  std::string phase = "qat", precision = "fp16", exchange = "fp32", forward = "simulation";
-  int size = 224, propose = 0;
+  std::string phase = "qat", precision = "fp16", exchange = "fp32", forward = "simulation", scales = "fixed";
+  int size = 224, classes = 0, propose = 0;
   bool eager = false;
 };
 
@@ -45,10 +44,15 @@ std::vector<std::string> named_precisions() {
   return {names.begin(), names.end()};
 }
 
+std::vector<std::string> named_scales() {
+  const std::vector<std::string_view> names = names_in(kEdgeScales);
+  return {names.begin(), names.end()};
+}
+
 /// Where to cut the network for so many processes.
 std::string propose(const StepBench& bench, const Options& options) {
   Run run;
-  run.device = choose_device("cuda");
+  run.device = choose_device(bench.device);
   run.graph = build_model(bench.model);
   run.recipe.quant = bench.quant;
   set_switches(run.device, bench.cuda);
@@ -68,11 +72,11 @@ std::string propose(const StepBench& bench, const Options& options) {
 
 std::string run(StepBench bench, const Options& options) {
   bench.model.input = {3, options.size, options.size};
-  bench.model.classes = options.size < 64 ? 10 : 1000;
+  bench.model.classes = options.classes > 0 ? options.classes : options.size < 64 ? 10 : 1000;
   bench.qat = options.phase == "qat";
   bench.forward = value_named(kQatForwards, options.forward, "--forward");
-  bench.cuda.graph = !options.eager && !bench.profile;
-  bench.optimizer.learning_rate = 0.01;
+  bench.quant.scales = value_named(kEdgeScales, options.scales, "--scales");
+  bench.cuda.graph = !options.eager && !bench.profile && bench.device == "cuda";
   if (options.propose > 0) return propose(bench, options);
   const StepTimes times = time_training_step(bench);
   if (!std::isfinite(times.loss)) throw promise_error("the loss is not a number: what was timed does not train");
@@ -86,11 +90,12 @@ std::string run(StepBench bench, const Options& options) {
                         {"peer", fmt::format("{} {}", options.phase, name_in(kPrecisions, bench.optimizer.precision))},
                         {"batch_norm_frozen", bench.freeze_batch_norm},
                         {"forward", options.forward},
+                        {"scales", options.scales},
                         {"model", bench.model.name},
                         {"ranks", ranks},
                         {"batch", bench.optimizer.batch_size},
                         {"size", options.size},
-                        {"gpu", gpu_status().name},
+                        {"gpu", device_name(choose_device(bench.device))},
                         {"graph", bench.cuda.graph},
                         {"runs", ms.size()},
                         {"median_ms", median},
@@ -124,15 +129,26 @@ int main(int argc, char** argv) {
   StepBench bench;
   Options options;
   bench.optimizer.batch_size = 256;
+  bench.optimizer.learning_rate = 0.01;
   app.add_option("--model", bench.model.name, "a network of the zoo")->required();
   app.add_option("--phase", options.phase, "float or qat")->check(CLI::IsMember({"float", "qat"}));
   app.add_option("--precision", options.precision)->check(CLI::IsMember(named_precisions()));
   app.add_option("--batch", bench.optimizer.batch_size, "of this process")->check(CLI::Range(1, 65536));
   app.add_option("--size", options.size, "input height and width")->check(CLI::Range(8, 1024));
+  app.add_option("--classes", options.classes, "(default: 1000; 10 of images below 64 pixels)")
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--boxes", bench.boxes, "of each image, for a detector")->check(CLI::Range(1, 120));
+  app.add_option("--rate", bench.optimizer.learning_rate, "learning rate")->check(CLI::PositiveNumber);
+  app.add_option("--ema", bench.optimizer.ema, "decay of the weights' moving average; 0: none")
+      ->check(CLI::Range(0.0, 0.999999));
+  app.add_option("--device", bench.device, "cuda, or cpu to see that a step runs")
+      ->check(CLI::IsMember({"cuda", "cpu"}));
   app.add_option("--seconds", bench.seconds, "of measuring")->check(CLI::Range(0.01, 600.0));
   app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
   app.add_option("--forward", options.forward, "qat with frozen BatchNorm: simulation, or int8: on codes")
       ->check(CLI::IsMember({"simulation", "int8"}));
+  app.add_option("--scales", options.scales, "qat: fixed, observed, lsq, lsq_plus: what becomes of calibrated ranges")
+      ->check(CLI::IsMember(named_scales()));
   app.add_flag("--sync-batch-norm", bench.optimizer.sync_batch_norm,
                "several processes: BatchNorm of all their pictures");
   app.add_option("--stages", bench.parallel.stages, "layers after which the network is cut, a process a part");
@@ -155,10 +171,11 @@ int main(int argc, char** argv) {
       throw usage_error("--freeze-batch-norm: with --phase qat only");
     bench.optimizer.precision = value_named(kPrecisions, options.precision, "--precision");
     bench.parallel.exchange = value_named(kExchangeTypes, options.exchange, "--exchange");
+    if (bench.profile && bench.device == "cpu") throw usage_error("--profile: of a GPU, without --device cpu");
     const std::optional<RankEnvironment> environment = take_own_gpu();
-    if (!gpu_status().usable) throw usage_error("needs a GPU: " + gpu_status().reason);
+    const at::Device device = choose_device(bench.device);
     std::unique_ptr<Ranks> ranks;
-    if (environment) ranks = std::make_unique<Ranks>(*environment, choose_device("cuda"), "train_bench");
+    if (environment) ranks = std::make_unique<Ranks>(*environment, device, "train_bench");
     bench.ranks = ranks.get();
     const std::string result = run(bench, options);
     if (ranks) ranks->leave();

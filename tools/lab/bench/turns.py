@@ -10,6 +10,7 @@ Each measurement is a process of its own (peak memory is its alone) on random da
 machine hits everybody; the figure is the median of the turns' medians, images/s follow from it.
 """
 import argparse
+import importlib
 import json
 import multiprocessing
 import pathlib
@@ -60,21 +61,20 @@ def run_program(command):
     return json.loads(done.stdout)
 
 
-def send_result(connection, function, arguments):
-    import training_peers
+def send_result(connection, module, function, arguments):
     warnings.simplefilter("ignore")
     try:
-        connection.send(getattr(training_peers, function)(*arguments))
+        connection.send(getattr(importlib.import_module(module), function)(*arguments))
     except ModuleNotFoundError as error:
         connection.send({"refused": f"missing Python package {error.name}; python3 -m pip install -r {PACKAGES}"})
     except Exception as error:  # shown in the table: one peer that cannot run stops nobody else
         connection.send({"refused": last_line(f"{type(error).__name__}: {error}")})
 
 
-def in_child(function, *arguments):
-    """What training_peers' function returns, called in a forked process: only children touch the GPU."""
+def in_child(function, *arguments, module="training_peers"):
+    """What the module's function returns, called in a forked process: only children touch the GPU."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=send_result, args=(sender, function, arguments))
+    child = multiprocessing.get_context("fork").Process(target=send_result, args=(sender, module, function, arguments))
     child.start()
     sender.close()
     try:

@@ -43,9 +43,9 @@ done
 if [ -e "$build/CMakeCache.txt" ]; then  # what is packed is what the sources say, tests that the build did not know yet included
   cmake --build "$build" ${no_tests:+--target octet} >&2 || fail "$build does not build"
   targets=$(cmake --build "$build" --target help) || fail "$build does not say what it builds"
-  if grep -q train_bench <<<"$targets"; then  # built by no other command; a build without CUDA has none
-    cmake --build "$build" --target train_bench >&2 || fail "$build does not build train_bench"
-  fi
+  for bench in train_bench boxes_bench; do  # built by no other command; a build without training has no train_bench
+    ! grep -q $bench <<<"$targets" || cmake --build "$build" --target $bench >&2 || fail "$build does not build $bench"
+  done
 fi
 tests=
 [ -n "$no_tests" ] || tests=$(python3 "$here/programs.py" --build "$build") || exit
@@ -62,11 +62,13 @@ for name in $tests; do
   cp "$build/bin/$name" "$stage/bin/"
   echo "$name" >>"$stage/gpu_tests.txt"
 done
-if [ -x "$build/bin/train_bench" ]; then
-  cp "$build/bin/train_bench" "$stage/bin/"
-else
-  echo "pack: no train_bench in $build/bin: stages training, bench and parallel will lack it" >&2
-fi
+for bench in train_bench boxes_bench; do
+  if [ -x "$build/bin/$bench" ]; then
+    cp "$build/bin/$bench" "$stage/bin/"
+  else
+    echo "pack: no $bench in $build/bin: stages training, bench and parallel, or detector_gpu.py will lack it" >&2
+  fi
+done
 strip "$stage"/bin/*
 
 # Libraries from the distribution, except those that every Linux system has, and LibTorch's and CUDA's.
