@@ -31,6 +31,7 @@ class GraphBuilder {
   int conv_bn(const std::string& conv_name, const std::string& bn_name, int x, const ConvSpec& spec);
   int linear(const std::string& name, int x, int out_channels);
   int max_pool(const std::string& name, int x, const Window& window);
+  int avg_pool(const std::string& name, int x, const Window& window);  ///< padding counts
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
   int slice(const std::string& name, int x, int first_channel, int channels);
   int resize(const std::string& name, int x, int factor, Op op = Op::resize);  ///< or resize_bilinear

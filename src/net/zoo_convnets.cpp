@@ -202,6 +202,9 @@ Graph resnet9(const ModelSpec& spec) {
   x = pooled_stage(b, "layer3", x, channels(3), true);
   const int h = spec.input.h / 8, w = spec.input.w / 8;  // what three pools leave
   x = b.max_pool("pool", x, {.kernel_h = h, .kernel_w = w, .stride_h = h, .stride_w = w});
+  // One pixel and eight zeros: a ninth of each maximum. Logits of the maxima themselves would be so large that the rate
+  // at which the other layers learn fast makes the last one diverge; Page takes an eighth of the logits.
+  x = b.avg_pool("scale", x, square(3, 1, 1));
   x = b.unary(Op::flatten, "flatten", x);
   x = b.dropout("dropout", x, spec.dropout);
   b.linear("linear", x, spec.classes);
