@@ -44,6 +44,10 @@ int GraphBuilder::max_pool(const std::string& name, int x, const Window& window)
   return append({.name = name, .op = Op::max_pool, .inputs = {x}, .window = window});
 }
 
+int GraphBuilder::avg_pool(const std::string& name, int x, const Window& window) {
+  return append({.name = name, .op = Op::avg_pool, .inputs = {x}, .window = window});
+}
+
 int GraphBuilder::subsample_pad(const std::string& name, int x, int out_channels, int stride) {
   return append({.name = name,
                  .op = Op::subsample_pad,

@@ -31,6 +31,7 @@ class GraphBuilder {
   int conv_bn(const std::string& conv_name, const std::string& bn_name, int x, const ConvSpec& spec);
   int linear(const std::string& name, int x, int out_channels);
   int max_pool(const std::string& name, int x, const Window& window);
+  int avg_pool(const std::string& name, int x, const Window& window);  ///< padding counts
   int subsample_pad(const std::string& name, int x, int out_channels, int stride);
   int slice(const std::string& name, int x, int first_channel, int channels);
   int resize(const std::string& name, int x, int factor, Op op = Op::resize);  ///< or resize_bilinear
@@ -85,6 +86,7 @@ Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec);
 Graph small_cnn(const ModelSpec& spec);
 Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< depth 6n + 2 (He et al. 2015, section 4.2)
 Graph resnet(const ModelSpec& spec, int depth);        ///< depth 18, 34 or 50
+Graph resnet9(const ModelSpec& spec);
 Graph mobilenet_v2(const ModelSpec& spec);
 Graph shufflenet_v2(const ModelSpec& spec, int first_channels);  ///< 48 (x0.5) or 116 (x1.0)
 Graph squeezenet1_1(const ModelSpec& spec);

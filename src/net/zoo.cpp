@@ -32,6 +32,7 @@ const std::vector<Entry>& entries() {
       {"resnet32", with_depth(zoo::cifar_resnet, 32)},
       {"resnet44", with_depth(zoo::cifar_resnet, 44)},
       {"resnet56", with_depth(zoo::cifar_resnet, 56)},
+      {"resnet9", zoo::resnet9},
       {"resnet18", with_depth(zoo::resnet, 18)},
       {"resnet34", with_depth(zoo::resnet, 34)},
       {"resnet50", with_depth(zoo::resnet, 50)},

@@ -25,7 +25,7 @@ struct ModelSpec {
   Shape input{3, 32, 32};
   int classes = 10;
   char shortcut = 'B';        ///< CIFAR ResNets: 'A' subsample_pad, 'B' 1x1 convolution
-  double width = 1.0;         ///< MobileNetV2, small_cnn, U-Net: factor of the channels
+  double width = 1.0;         ///< MobileNetV2, small_cnn, ResNet-9, U-Net: factor of the channels
   std::string stem = "auto";  ///< "imagenet": 7x7/2 and max-pool; "cifar": 3x3/1; "auto": cifar below 64 pixels
   bool folded = false;        ///< convolutions with bias and no batch_norm nodes
   double dropout = 0.0;
@@ -33,7 +33,7 @@ struct ModelSpec {
   std::vector<std::string> outputs;  ///< names of the output nodes of `graph`; empty: the last, which gives the classes
 };
 
-/// Returns the names of the networks: small_cnn, resnet8/20/32/44/56 (CIFAR), resnet18/34/50, mobilenet_v2,
+/// Returns the names of the networks: small_cnn, resnet8/20/32/44/56 (CIFAR), resnet9/18/34/50, mobilenet_v2,
 /// mobilenet_v3_large, efficientnet_b0, shufflenet_v2_x0_5, shufflenet_v2_x1_0, vgg11_bn, vgg16_bn, squeezenet1_1, and
 /// for classes of pixels unet (4 halvings), unet2, unet3, lraspp_mobilenet_v2, lraspp_mobilenet_v3_large,
 /// and for boxes yolox_nano, yolox_tiny, yolox_s.

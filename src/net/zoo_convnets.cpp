@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Networks of plain 3x3 convolutions. small_cnn; CIFAR ResNets (He et al. 2015, section 4.2; parameters named as in
 // akamaster/pytorch_resnet_cifar10) and ImageNet ResNets; VGG with BatchNorm (Simonyan and Zisserman 2014,
-// configurations A and D), ResNets and VGG named and strided as in torchvision; U-Net (Ronneberger, Fischer and Brox
-// 2015), here with padding and BatchNorm, whose decoder grows by a resize and a convolution (Odena, Dumoulin and Olah,
-// "Deconvolution and checkerboard artifacts", 2016) in place of a transposed one.
+// configurations A and D), ResNets and VGG named and strided as in torchvision; ResNet-9 (Page 2018, "How to train your
+// ResNet 4: Architecture", https://myrtle.ai/learn/how-to-train-your-resnet-4-architecture), made to learn CIFAR-10 in
+// few seconds; U-Net (Ronneberger, Fischer and Brox 2015), here with padding and BatchNorm, whose decoder grows by a
+// resize and a convolution (Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016) in place of a
+// transposed one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -173,11 +176,40 @@ int conv_relu(GraphBuilder& b, const std::string& name, int x, int channels) {
   return b.unary(Op::relu, name + ".relu", x);
 }
 
+/// Appends a convolution and a pool that halves the image; with `residual`, two more convolutions and the sum of both.
+int pooled_stage(GraphBuilder& b, const std::string& name, int x, int channels, bool residual) {
+  x = b.max_pool(name + ".pool", conv_relu(b, name, x, channels), square(2, 2, 0));
+  if (!residual) return x;
+  const int y = conv_relu(b, name + ".res2", conv_relu(b, name + ".res1", x, channels), channels);
+  return b.join(Op::add, name + ".add", {y, x});
+}
+
 int two_convs(GraphBuilder& b, const std::string& name, int x, int channels) {
   return conv_relu(b, name + ".1", conv_relu(b, name + ".0", x, channels), channels);
 }
 
 }  // namespace
+
+Graph resnet9(const ModelSpec& spec) {
+  if (std::min(spec.input.h, spec.input.w) < 8)
+    throw usage_error(
+        fmt::format("model: resnet9 halves the image three times, {} is too small", to_string(spec.input)));
+  const auto channels = [&](int level) { return scaled_channels(kChannels << level, spec.width); };
+  GraphBuilder b(spec.name, spec.input, spec.folded);
+  int x = conv_relu(b, "prep", b.input(), channels(0));
+  x = pooled_stage(b, "layer1", x, channels(1), true);
+  x = pooled_stage(b, "layer2", x, channels(2), false);
+  x = pooled_stage(b, "layer3", x, channels(3), true);
+  const int h = spec.input.h / 8, w = spec.input.w / 8;  // what three pools leave
+  x = b.max_pool("pool", x, {.kernel_h = h, .kernel_w = w, .stride_h = h, .stride_w = w});
+  // One pixel and eight zeros: a ninth of each maximum. Logits of the maxima themselves would be so large that the rate
+  // at which the other layers learn fast makes the last one diverge; Page takes an eighth of the logits.
+  x = b.avg_pool("scale", x, square(3, 1, 1));
+  x = b.unary(Op::flatten, "flatten", x);
+  x = b.dropout("dropout", x, spec.dropout);
+  b.linear("linear", x, spec.classes);
+  return b.finish();
+}
 
 Graph unet(const ModelSpec& spec, int depth) {
   const int smallest = 1 << depth;

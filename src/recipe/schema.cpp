@@ -30,7 +30,7 @@ void add_model(std::vector<Field>& fields) {
   s.add("shortcut", &M::shortcut, one_of({"A", "B"}),
         "resnet8 to resnet56: A subsamples and pads channels, B is a 1x1 convolution");
   s.add("width", &M::width, above_to(0, 8),
-        "mobilenet_v2, lraspp_mobilenet_v2, small_cnn, unet: factor on the channels");
+        "mobilenet_v2, lraspp_mobilenet_v2, small_cnn, resnet9, unet: factor on the channels");
   s.add("stem", &M::stem, one_of({"auto", "imagenet", "cifar"}),
         "first layers: imagenet 7x7/2 and max-pool, cifar 3x3; auto: cifar below 64 pixels");
   s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");

@@ -35,6 +35,7 @@ inline const std::vector<CudaZooCase> kCudaInEveryScheme = {{"small_cnn", {1, 28
                                                             {"squeezenet1_1", {3, 224, 224}, 1000}};
 /// The rest of the zoo: layers of the same kinds.
 inline const std::vector<CudaZooCase> kCudaInOneScheme = {{"resnet8", {3, 32, 32}},
+                                                          {"resnet9", {3, 32, 32}},
                                                           {"resnet34", {3, 32, 32}},
                                                           {"resnet44", {3, 32, 32}, 10, 'A'},
                                                           {"vgg11_bn", {3, 32, 32}},

@@ -46,6 +46,9 @@ TEST(Zoo, PublishedParameterCounts) {
   EXPECT_EQ(trainable(cifar("resnet56", 'A')), 853'018);
   // option B: 1x1 convolutions 16 -> 32 and 32 -> 64 with BatchNorm on top
   EXPECT_EQ(trainable(cifar("resnet20", 'B')), 269'722 + 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64);
+  // Page's convolutions, his BatchNorms (2,240 channels), and a last layer that here has a bias
+  EXPECT_EQ(trainable(cifar("resnet9")),
+            27 * 64 + 9 * (64 * 128 + 2 * 128 * 128 + 128 * 256 + 256 * 512 + 2 * 512 * 512) + 2 * 2'240 + 513 * 10);
   // torchvision's model table
   EXPECT_EQ(trainable(imagenet("resnet18")), 11'689'512);
   EXPECT_EQ(trainable(imagenet("resnet34")), 21'797'672);
@@ -62,6 +65,7 @@ TEST(Zoo, PublishedParameterCounts) {
 
 TEST(Zoo, MultiplyAdds) {
   EXPECT_NEAR(multiply_adds(cifar("resnet20", 'A')) / 1e6, 40.55, 0.01);
+  EXPECT_NEAR(multiply_adds(cifar("resnet9")) / 1e6, 1.77 + 5 * 75.50, 0.01);
   EXPECT_NEAR(multiply_adds(imagenet("resnet50")) / 1e9, 4.089, 0.001);              // torchvision: 4.09
   EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v2")) / 1e9, 0.3008, 0.0001);        // torchvision: 0.30
   EXPECT_NEAR(multiply_adds(imagenet("mobilenet_v3_large")) / 1e9, 0.2166, 0.0001);  // torchvision: 0.22

@@ -54,7 +54,7 @@ TEST_F(Usage, MistakesNameTheWordTheCureAndExitWith2) {
   expect_refusal(octet({"bench", "--model", "resnet8", "--size", "32", "--engine", "cpu,nosuch"}), 2,
                  {"nosuch", "cpu"});
   expect_refusal(octet({"inspect", "net.yaml"}), 2, {"net.yaml: is a recipe", "--stages N"});
-  expect_refusal(octet({"bench", "--model", "resnet9"}), 2, {"resnet9", "resnet8"});
+  expect_refusal(octet({"bench", "--model", "resnet19"}), 2, {"resnet19", "resnet18"});
   expect_refusal(octet({"doctor", "--device", "tpu"}), 2, {"--device", "tpu", "cuda"});
   expect_refusal(octet({"doctor", "--device", "cpu"}), 2, {"doctor: --device would change nothing"});
   expect_refusal(octet({"bench", "--model", "resnet8", "--engine", "reference", "--kernels", "avx2"}), 2,
