@@ -20,8 +20,6 @@ static_assert(kernels::kResampleBits == kFilterBits);
 using kernels::ResampleAxis;
 using kernels::ResampledPicture;
 
-constexpr size_t kMostPixels = size_t{1} << 30;  // bytes of decoded images at a time; a batch of more is made in parts
-
 size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
 
 size_t pixel_bytes(const Image& image) { return static_cast<size_t>(image.height) * image.width * image.channels; }
@@ -65,7 +63,8 @@ std::string why_not_decoded(const RunData& data) {
   return "";
 }
 
-GpuPictures::GpuPictures(const RunData& data) : data_(data), nvjpeg_(data.train_transform.channels, kLanes) {
+GpuPictures::GpuPictures(const RunData& data, size_t most_bytes)
+    : data_(data), most_bytes_(most_bytes), nvjpeg_(data.train_transform.channels, kLanes) {
   say("data.decode: gpu: " + nvjpeg_.describe());
 }
 
@@ -89,7 +88,7 @@ size_t GpuPictures::end_of_part(const Batch& batch, size_t first) const {
   size_t end = first + 1, pixels = aligned(pixel_bytes(batch.plans[first].image));
   for (; end < batch.plans.size(); ++end) {
     pixels += aligned(pixel_bytes(batch.plans[end].image));
-    if (pixels > kMostPixels) break;
+    if (pixels > most_bytes_) break;
   }
   return end;
 }
@@ -172,13 +171,12 @@ void GpuPictures::tell() {
   if (told_ || by_cpu_.empty()) return;
   told_ = true;
   size_t images = 0;
-  std::vector<std::string> kinds;
+  std::string kinds;
   for (const auto& [why, count] : by_cpu_) {
     images += count;
-    kinds.push_back(fmt::format("{} {}", count, why));
+    kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", count, why);
   }
-  say(fmt::format("note: data.decode: gpu: the CPU decoded {} of {} images: {}", images, total_,
-                  fmt::join(kinds, ", ")));
+  say(fmt::format("note: data.decode: gpu: the CPU decoded {} of {} images: {}", images, total_, kinds));
 }
 
 }  // namespace octet

@@ -26,8 +26,9 @@ class GpuPictures {
  public:
   static constexpr int kLanes = 2;  ///< batches that may be under way at a time
 
-  /// Tells the user who decodes. Throws Error(promise) if nvJPEG does not start. `data` must outlive it.
-  explicit GpuPictures(const RunData& data);
+  /// Tells the user who decodes. `data` must outlive it. A batch whose decoded images take more than `most_bytes` is
+  /// made in parts. Throws Error(promise) if nvJPEG does not start.
+  explicit GpuPictures(const RunData& data, size_t most_bytes = size_t{1} << 30);
 
   /// Enqueues making the images of a planned batch as uint8 [N, H, W, C]. `before_writing` makes `stream` wait until
   /// nobody reads `images`; decoding does not. The lane's last batch must have ended. Throws Error(data) naming a file
@@ -52,6 +53,7 @@ class GpuPictures {
   void decode(Batch& batch, size_t first, const std::vector<uint8_t*>& pixels, int lane, CudaStream stream);
 
   const RunData& data_;
+  const size_t most_bytes_;
   NvJpeg nvjpeg_;
   std::array<Lane, kLanes> lanes_;
   size_t total_ = 0;
