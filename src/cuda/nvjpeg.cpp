@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <type_traits>
 
 #include "src/base/error.h"
 #include "src/cuda/stream.h"

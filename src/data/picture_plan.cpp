@@ -11,7 +11,7 @@ namespace {
 /// Returns the filter of an axis of the network's input: `wanted` places of a filter's, from `start` on, which may
 /// reach over its ends; mirrored; over inputs that begin at `offset`.
 ResizeFilter part_of(const ResizeFilter& whole, int start, int wanted, bool mirrored, int offset) {
-  const int outputs = static_cast<int>(whole.first.size());
+  const int outputs = static_cast<int>(whole.outputs());
   ResizeFilter part{whole.taps, {}, {}, {}};
   for (int i = 0; i < wanted; ++i) {
     const int from = start + (mirrored ? wanted - 1 - i : i);

@@ -41,7 +41,7 @@ uint8_t to_byte(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kFi
 
 template <int kChannels>
 void resize_row(const uint8_t* input, const ResizeFilter& filter, uint8_t* output) {
-  for (size_t x = 0; x < filter.first.size(); ++x) {
+  for (size_t x = 0; x < filter.outputs(); ++x) {
     const uint8_t* source = input + static_cast<size_t>(filter.first[x]) * kChannels;
     const int32_t* weights = &filter.weights[x * filter.taps];
     int32_t sums[kChannels];

@@ -3,6 +3,7 @@
 // in fixed point and with columns rounded to 8 bits before rows, gives the same bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct ResizeFilter {
   int taps = 0;
   std::vector<int> first, count;
   std::vector<int32_t> weights;  ///< [outputs, taps], of which `count` are used
+
+  size_t outputs() const { return first.size(); }
 };
 
 /// Returns the filter of one axis of resize(). With as many outputs as inputs it is the identity.

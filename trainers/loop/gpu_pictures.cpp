@@ -32,12 +32,12 @@ void make_room(PinnedBuffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) buffer = {}, buffer = PinnedBuffer(bytes + bytes / 4);
 }
 
-size_t count_of(const ResizeFilter& filter) { return filter.first.size() * (ResampleAxis::kHead + filter.taps); }
+size_t count_of(const ResizeFilter& filter) { return filter.outputs() * (ResampleAxis::kHead + filter.taps); }
 
 /// Writes a filter as the kernel reads it, at place `offset` of the filters.
 ResampleAxis put(const ResizeFilter& filter, int32_t* filters, size_t& offset) {
   const ResampleAxis axis{static_cast<int64_t>(offset), filter.taps};
-  for (size_t i = 0; i < filter.first.size(); ++i) {
+  for (size_t i = 0; i < filter.outputs(); ++i) {
     filters[offset++] = filter.first[i];
     filters[offset++] = filter.count[i];
     std::copy_n(filter.weights.begin() + static_cast<std::ptrdiff_t>(i * filter.taps), filter.taps, filters + offset);
