@@ -151,7 +151,8 @@ std::string NvJpeg::describe() const {
   functions().version(1, &minor);
   unsigned engines = 0, cores = 0;
   if (state_->hardware) functions().engines(state_->handle, &engines, &cores);
-  const std::string who = state_->hardware ? fmt::format("{} engines of the GPU", engines) : "the GPU's cores";
+  const std::string who = state_->hardware ? fmt::format("{} engines of the GPU", engines)
+                                           : "the GPU's cores: no JPEG engine, or no libnvcuvid.so.1";
   return fmt::format("nvJPEG {}.{} by {}", major, minor, who);
 }
 
