@@ -24,8 +24,8 @@ struct EncodedJpeg {
   int width = 0;
 };
 
-/// Decodes batches by the GPU's own JPEG engines where it has some (A100, H100, H200 and newer data-center GPUs), else
-/// by its cores.
+/// Decodes batches by the GPU's own JPEG engines where it has some (A100, H100, H200 and newer data-center GPUs) and its
+/// driver has libnvcuvid.so.1, else by its cores.
 class NvJpeg {
  public:
   /// For `lanes` batches that may be under way at a time, on the current GPU. Throws Error(promise) with
@@ -35,7 +35,7 @@ class NvJpeg {
   NvJpeg(const NvJpeg&) = delete;
   NvJpeg& operator=(const NvJpeg&) = delete;
 
-  /// Returns who decodes: "nvJPEG 13.0 by 7 engines of the GPU", "nvJPEG 13.0 by the GPU's cores".
+  /// Returns who decodes: "nvJPEG 13.0 by 7 engines of the GPU", or by its cores and why.
   std::string describe() const;
 
   /// Files that were left out, as places in the batch.
