@@ -24,8 +24,8 @@ struct EncodedJpeg {
   int width = 0;
 };
 
-/// Decodes batches by the GPU's own JPEG engines where it has some (A100, H100, H200 and newer data-center GPUs) and its
-/// driver has libnvcuvid.so.1, else by its cores.
+/// Decodes batches by the GPU's own JPEG engines where it has some (A100, H100, H200 and newer data-center GPUs) and
+/// its driver has libnvcuvid.so.1, else by its cores.
 class NvJpeg {
  public:
   /// For `lanes` batches that may be under way at a time, on the current GPU. Throws Error(promise) with

@@ -283,7 +283,6 @@ std::string why_not_resident(const RunData& data) {
   const Transform& transform = data.train_transform;
   if (const Labels labels = data.train_set->labels(); labels != Labels::image)
     return fmt::format("data.labels: {} are augmented on the CPU", name_in(kLabels, labels));
-  if (data.decode == Decoding::gpu) return "data.decode: gpu decodes them for each batch";
   if (transform.fit != Fit::crop || transform.order != ChannelOrder::rgb)
     return "data.fit and data.channel_order: other images than crops in rgb are made on the CPU";
   if (transform.jitter.any() || transform.rand_augment > 0 || transform.random_erasing > 0 || transform.mixup_alpha > 0)
