@@ -92,12 +92,13 @@ has_library() {  # has_library FILE FOLDER...
   return 1
 }
 
-# What libtorch_cuda needs beyond a full CUDA toolkit with cuDNN and NCCL, and the headers of cuDNN's graph API.
+# What libtorch_cuda needs beyond a full CUDA toolkit with cuDNN and NCCL, the headers of cuDNN's graph API, and nvJPEG for data.decode: gpu.
 fetch_cuda_wheels() {
   if has_library libnvshmem_host.so.3 "$torch/../nvidia/nvshmem/lib" .deps/nvidia/nvshmem/lib &&
-     has_library cudnn_frontend.h "$torch/../include" .deps/include; then return; fi
-  timed "fetching cusparselt, nvshmem, cufile, cudnn-frontend (wheels)" .deps/venv/bin/python -m pip install -q --no-deps --no-compile \
-    --upgrade --target .deps nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cudnn-frontend==1.32.0
+     has_library cudnn_frontend.h "$torch/../include" .deps/include &&
+     has_library libnvjpeg.so.13 "$torch/../nvidia/cu13/lib" .deps/nvidia/cu13/lib "${CUDA_HOME:-/usr/local/cuda}/lib64"; then return; fi
+  timed "fetching cusparselt, nvshmem, cufile, cudnn-frontend, nvjpeg (wheels)" .deps/venv/bin/python -m pip install -q --no-deps --no-compile \
+    --upgrade --target .deps nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cudnn-frontend==1.32.0 'nvidia-nvjpeg==13.0.*'
 }
 
 # libtorch_cpu of the CUDA wheel loads libcudart and libcupti at start: from a toolkit, or from two small wheels.

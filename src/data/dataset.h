@@ -37,6 +37,8 @@ struct PictureHeader {
   int height = 0, width = 0;  ///< as stored
   int orientation = 1;        ///< 1 .. 8, from its EXIF data (CIPA DC-008); 1: upright as stored, or not given
   int bits = 8;               ///< of a sample; 16 in a PNG, of which the upper 8 are read
+  /// Why a GPU does not decode the file: "progressive" and the like; "": a JPEG that it decodes, see jpeg_header().
+  std::string_view why_cpu = "no JPEG";
 };
 
 /// What has a class: each image of a data set (classification), each of its pixels (segmentation), or boxes in it
@@ -56,6 +58,8 @@ class Dataset {
   virtual Labels labels() const { return Labels::image; }
   virtual int label(size_t index) const = 0;   ///< 0 .. class_names().size() - 1, with Labels::image
   virtual Image read(size_t index) const = 0;  ///< thread-safe; throws Error(data) naming the file
+  /// Returns the bytes of the image's file; nullopt where images are no files. Thread-safe; throws Error(data).
+  virtual std::optional<std::string> file(size_t index) const { return std::nullopt; }
   /// Returns the class, or kUnlabelled, of each pixel of read(index): one channel. With Labels::pixels; thread-safe.
   virtual Image mask(size_t index) const;
   /// Returns what is in read(index), in its pixels. With Labels::boxes; thread-safe.

@@ -65,6 +65,7 @@ class JpegDecoder {
       header.orientation = exif_orientation(marker->data, marker->data_length);
       break;
     }
+    header.why_cpu = why_cpu();
     return header;
   }
 
@@ -82,6 +83,21 @@ class JpegDecoder {
   }
 
  private:
+  /// Returns why a GPU does not decode the file, whose header is read; "" if it does.
+  std::string_view why_cpu() const {
+    if (info_.progressive_mode) return "progressive";
+    if (info_.arith_code) return "arithmetic coding";
+    if (info_.num_components == 1) return "grey JPEG";
+    if (info_.jpeg_color_space != JCS_YCbCr) return "colours other than YCbCr";
+    if (info_.comps_in_scan != info_.num_components) return "several scans";
+    const jpeg_component_info *y = info_.comp_info, *cb = y + 1, *cr = y + 2;
+    const bool usual = y->h_samp_factor <= 2 && y->v_samp_factor <= 2 && cb->h_samp_factor == 1 &&
+                       cb->v_samp_factor == 1 && cr->h_samp_factor == 1 && cr->v_samp_factor == 1;
+    if (!usual) return "unusual colour sampling";
+    const uint8_t* end = encoded_.data + encoded_.size;
+    return end[-2] == 0xFF && end[-1] == JPEG_EOI ? "" : "no end marker at the end";
+  }
+
   [[noreturn]] void fail() const { throw data_error(encoded_.name + ": JPEG: " + handler_.message); }
 
   void read_checked_header(bool markers) {

@@ -24,7 +24,8 @@ Image decode_png(const EncodedImage& encoded, int channels);
 Image decode_bmp(const EncodedImage& encoded, int channels);
 Image decode_webp(const EncodedImage& encoded, int channels);
 
-/// Return what the file says about its pixels, without decoding them.
+/// Return what the file says about its pixels, without decoding them. A JPEG that a GPU decodes is baseline with 8-bit
+/// samples, of one scan in YCbCr, its colours whole or halved along one or both axes, and ends with its end marker.
 PictureHeader jpeg_header(const EncodedImage& encoded);
 PictureHeader png_header(const EncodedImage& encoded);
 PictureHeader bmp_header(const EncodedImage& encoded);

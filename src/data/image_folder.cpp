@@ -183,6 +183,10 @@ void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> 
             [](const File& a, const File& b) { return a.label != b.label ? a.label < b.label : a.name < b.name; });
 }
 
+std::optional<std::string> ImageFolder::file(size_t index) const {
+  return contents(index, std::numeric_limits<uint64_t>::max());
+}
+
 Image ImageFolder::read(size_t index) const {
   const std::string name = describe(index), data = contents(index, std::numeric_limits<uint64_t>::max());
   return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels_, name, orientation_);

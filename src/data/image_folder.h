@@ -32,6 +32,7 @@ class ImageFolder : public Dataset {
   int channels() const override { return channels_; }
   int label(size_t index) const override { return files_.at(index).label; }
   Image read(size_t index) const override;
+  std::optional<std::string> file(size_t index) const override;
   const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string describe(size_t index) const override;
   std::optional<PictureHeader> header(size_t index) const override;

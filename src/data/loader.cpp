@@ -133,7 +133,8 @@ struct Loader::State {
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     const Maker& maker = maker_of(b);
     slot.batch.input = {maker.transform.height, maker.transform.width};
-    slot.batch.images.resize(size * maker.picture_bytes());
+    slot.batch.images.resize(options.plan ? 0 : size * maker.picture_bytes());
+    slot.batch.plans.resize(options.plan ? size : 0);
     slot.batch.labels_shape = maker.labels->shape();
     slot.batch.labels.resize(size * maker.labels->count());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
@@ -149,6 +150,14 @@ struct Loader::State {
     for (size_t i = first; i < end; ++i) {
       const size_t index = batch.indices[i];
       try {
+        if (options.plan) {
+          Random random = random_for(epoch(), place_of(b) + i);
+          PicturePlan& plan = batch.plans[i];
+          plan = plan_picture(dataset, index, transform, random);
+          batch.sizes[i] = {plan.image.height, plan.image.width};
+          labels.write(index, batch.sizes[i], batch.labels.data() + i * labels.count());
+          continue;
+        }
         const Image image = dataset.read(index);
         batch.sizes[i] = {image.height, image.width};
         uint8_t* out = batch.images.data() + i * maker.picture_bytes();

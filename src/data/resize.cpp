@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/transform.h"
+#include "src/data/resize_filter.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "src/data/transform.h"
+
 namespace octet {
-namespace {
 
-/// Weights are fixed point with 22 bits: a sum of 255 * weights that add up to one fits into int32.
-constexpr int kBits = 22;
-
-/// For each output position: `count` inputs from `first` on, and their weights.
-struct Filter {
-  int taps = 0;
-  std::vector<int> first, count;
-  std::vector<int32_t> weights;  ///< [outputs, taps], of which `count` are used
-};
-
-Filter triangle_filter(int inputs, int outputs) {
+ResizeFilter triangle_filter(int inputs, int outputs) {
   const double scale = static_cast<double>(inputs) / outputs, stretch = std::max(scale, 1.0);
-  Filter filter;
+  ResizeFilter filter;
   filter.taps = static_cast<int>(std::ceil(stretch)) * 2 + 1;
   filter.first.resize(outputs);
   filter.count.resize(outputs);
@@ -38,21 +29,23 @@ Filter triangle_filter(int inputs, int outputs) {
     filter.count[i] = end - first;
     for (int k = 0; k < end - first; ++k) {
       filter.weights[static_cast<size_t>(i) * filter.taps + k] =
-          static_cast<int32_t>(exact[k] / sum * (1 << kBits) + 0.5);
+          static_cast<int32_t>(exact[k] / sum * (1 << kFilterBits) + 0.5);
     }
   }
   return filter;
 }
 
-uint8_t to_byte(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kBits, 0, 255)); }
+namespace {
+
+uint8_t to_byte(int32_t sum) { return static_cast<uint8_t>(std::clamp(sum >> kFilterBits, 0, 255)); }
 
 template <int kChannels>
-void resize_row(const uint8_t* input, const Filter& filter, uint8_t* output) {
-  for (size_t x = 0; x < filter.first.size(); ++x) {
+void resize_row(const uint8_t* input, const ResizeFilter& filter, uint8_t* output) {
+  for (size_t x = 0; x < filter.outputs(); ++x) {
     const uint8_t* source = input + static_cast<size_t>(filter.first[x]) * kChannels;
     const int32_t* weights = &filter.weights[x * filter.taps];
     int32_t sums[kChannels];
-    std::fill_n(sums, kChannels, 1 << (kBits - 1));
+    std::fill_n(sums, kChannels, 1 << (kFilterBits - 1));
     for (int k = 0; k < filter.count[x]; ++k) {
       for (int c = 0; c < kChannels; ++c) sums[c] += weights[k] * source[k * kChannels + c];
     }
@@ -65,7 +58,7 @@ Image resize_columns(const ImageView& input, int width) {
   Image output{input.height, width, input.channels, {}};
   const size_t stride = static_cast<size_t>(width) * input.channels;
   output.pixels.resize(stride * input.height);
-  const Filter filter = triangle_filter(input.width, width);
+  const ResizeFilter filter = triangle_filter(input.width, width);
   for (int y = 0; y < input.height; ++y) {
     const uint8_t* source = input.pixels + y * input.stride;
     uint8_t* target = output.pixels.data() + y * stride;
@@ -79,10 +72,10 @@ Image resize_rows(const ImageView& input, int height) {
   Image output{height, input.width, input.channels, {}};
   const size_t stride = static_cast<size_t>(input.width) * input.channels;
   output.pixels.resize(stride * height);
-  const Filter filter = triangle_filter(input.height, height);
+  const ResizeFilter filter = triangle_filter(input.height, height);
   std::vector<int32_t> sums(stride);
   for (int y = 0; y < height; ++y) {
-    std::fill(sums.begin(), sums.end(), 1 << (kBits - 1));
+    std::fill(sums.begin(), sums.end(), 1 << (kFilterBits - 1));
     for (int k = 0; k < filter.count[y]; ++k) {
       const uint8_t* source = input.pixels + (filter.first[y] + k) * input.stride;
       const int32_t weight = filter.weights[static_cast<size_t>(y) * filter.taps + k];

@@ -22,21 +22,6 @@ void check_channels(const Image& image, const Transform& t) {
                                image.width, image.channels, t.channels));
 }
 
-/// Returns the size with the shorter side `shorter` and the other in proportion, rounded down, as
-/// torchvision.transforms.Resize(shorter) does.
-PictureSize resized_size(const PictureSize& image, int shorter) {
-  constexpr int kLongest = 1 << 15;
-  const bool upright = image.height >= image.width;
-  const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
-  const long longer = shorter * high / low;
-  if (longer > kLongest) {
-    throw data_error(fmt::format("picture of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
-                                 image.height, image.width, longer, shorter, kLongest));
-  }
-  const int other = static_cast<int>(longer);
-  return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
-}
-
 Image resize_shorter(const Image& image, const Transform& t) {
   const PictureSize size = resized_size({image.height, image.width}, t.resize);
   return resize(view(image), size.height, size.width, t);
@@ -137,6 +122,19 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
 bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
 
 }  // namespace
+
+PictureSize resized_size(const PictureSize& image, int shorter) {
+  constexpr int kLongest = 1 << 15;
+  const bool upright = image.height >= image.width;
+  const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
+  const long longer = shorter * high / low;
+  if (longer > kLongest) {
+    throw data_error(fmt::format("picture of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
+                                 image.height, image.width, longer, shorter, kLongest));
+  }
+  const int other = static_cast<int>(longer);
+  return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
+}
 
 std::vector<PictureSize> input_sizes(const Transform& t) {
   if (t.multi_scale == 0) return {{t.height, t.width}};

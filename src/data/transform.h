@@ -93,6 +93,10 @@ void check_transform(const Transform& transform);
 /// Throws Error(data) if an image of that size cannot go through the transform: too small for the crop, or too long.
 void check_size(const PictureSize& image, const Transform& transform, bool training);
 
+/// Returns the size with the shorter side `shorter` and the other in proportion, rounded down, as
+/// torchvision.transforms.Resize(shorter) does. Throws Error(data) for a longer side of more than 32768 pixels.
+PictureSize resized_size(const PictureSize& image, int shorter);
+
 /// Applies the evaluation transform (fit, order of the channels) to one image and writes it to out, [height, width,
 /// channels]. Throws Error(data) if the image has other channels or is smaller than the crop.
 void evaluation_pixels(const Image& image, const Transform& transform, uint8_t* out);

@@ -114,6 +114,7 @@ struct DataChecks : Checks {
     only_crops("data.rand_augment", d.rand_augment > 0);
     only_crops("data.random_erasing", d.random_erasing > 0);
     only_crops("data.mixup_alpha", d.mixup_alpha > 0);
+    check_decode();
     check_colours();
     const auto only_placed = [&](const char* key, bool set) {
       require(!crops || !set, key, "is for data.fit: letterbox and the like, which is crop; leave it out");
@@ -135,6 +136,17 @@ struct DataChecks : Checks {
     require(d.mixup == 0 || d.labels == Labels::boxes, "data.mixup",
             fmt::format("the mean of two images has the boxes of both, but data.labels is {}; leave it out",
                         name_in(kLabels, d.labels)));
+  }
+
+  void check_decode() const {
+    const DataRecipe& d = recipe.data;
+    if (d.decode == Decoding::cpu) return;
+    require(d.format == "image_folder" && d.labels == Labels::image, "data.decode",
+            "gpu decodes image_folder with labels image; leave it out");
+    require(d.fit == Fit::crop, "data.decode",
+            fmt::format("gpu makes crops, but data.fit is {}; leave it out", name_in(kFits, d.fit)));
+    require(d.color_jitter.empty() && d.rand_augment == 0 && d.mixup_alpha == 0, "data.decode",
+            "gpu, but data.color_jitter, rand_augment and mixup_alpha change pixels on the CPU; leave it out");
   }
 
   void check_colours() const {

@@ -57,6 +57,10 @@ inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
 
 // The sections of a recipe. Where a comment says "read_recipe() replaces", a recipe that was read has another value.
 
+/// Who decodes training images.
+enum class Decoding { cpu, gpu };
+inline constexpr std::array<Named<Decoding>, 2> kDecodings = {{{Decoding::cpu, "cpu"}, {Decoding::gpu, "gpu"}}};
+
 /// Whether a value is its default because a recipe gives none. That makes no other recipe of it: all are equal.
 struct Unset {
   bool yes = false;
@@ -89,6 +93,7 @@ struct DataRecipe {
   int resize = 0;  ///< shorter side before the crop; 0: no resize. Not used in training with random_resized_crop
   std::vector<double> mean, std;  ///< for each channel, of pixels in 0..1; read_recipe() replaces [] by the format's
   int workers = 2;
+  Decoding decode = Decoding::cpu;
   int synthetic_size = 1024, synthetic_classes = 10;
   Labels labels = Labels::image;  ///< read_recipe() replaces it by boxes for coco whose recipe does not set it
   // Augmentation; src/data/transform.h explains the steps.

@@ -183,6 +183,7 @@ RunData open_run_data(const Recipe& recipe) {
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());
   data.workers = from.workers;
+  data.decode = from.decode;
   data.threads = recipe.threads;
   data.mosaic_off = from.mosaic_off;
   const auto add_notes = [&](const char* key, const std::shared_ptr<const Dataset>& dataset) {

@@ -55,8 +55,9 @@ struct RunData {
   Transform train_transform, evaluation_transform;
   std::vector<float> mean, std;  ///< of the normalization, for each channel
   int workers = 2;
-  int threads = 0;     ///< that judge what networks answer; 0: all usable cores
-  int mosaic_off = 0;  ///< the last epochs of a phase have no images of several
+  Decoding decode = Decoding::cpu;  ///< of training images
+  int threads = 0;                  ///< that judge what networks answer; 0: all usable cores
+  int mosaic_off = 0;               ///< the last epochs of a phase have no images of several
   /// data.train and data.test name the same images, as for a sample without a test part. That is allowed for PTQ, whose
   /// calibration sees a few of them, but accuracies are not those of unseen images.
   bool tests_on_training_images = false;

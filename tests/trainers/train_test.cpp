@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "tests/trainers/training.h"
+#include "trainers/loop/batches.h"
 #include "trainers/loop/schedule.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/training_state.h"
@@ -273,6 +274,13 @@ TEST(Train, StepSeedsDiffer) {
   for (size_t i = 0; i < seeds.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(seeds[i], seeds[j]);
   }
+}
+
+TEST(Batches, DecodingByTheGpuIsRefusedOnACpu) {
+  RunData data = testing_trainers::tiny_data();
+  data.decode = Decoding::gpu;
+  const std::string message = message_of(ExitCode::usage, [&] { make_batches(data, {.batch_size = 8}); });
+  EXPECT_NE(message.find("data.decode: gpu, but this run trains on the CPU; use cpu"), std::string::npos) << message;
 }
 
 }  // namespace

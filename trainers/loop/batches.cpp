@@ -64,7 +64,10 @@ void require_batches(const RunData& data, const BatchesOptions& options) {
   if (options.device.is_cuda() && data.train_transform.multi_scale > 0)
     throw usage_error(
         "data.multi_scale: on a GPU all batches have one size; leave it out, or train on the CPU (--device cpu)");
+  if (options.device.is_cpu() && data.decode == Decoding::gpu)
+    throw usage_error("data.decode: gpu, but this run trains on the CPU; use cpu (--set data.decode=cpu)");
 #if OCTET_CUDA
+  if (data.decode == Decoding::gpu) require_decoding(data);
   if (options.device.is_cuda() && options.resident_images == ResidentImages::on) require_resident(data, options.device);
 #endif
 }

@@ -48,7 +48,7 @@ std::vector<int64_t> labels_shape(const RunData& data, int images);
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch);
 
 /// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it,
-/// and for batches of several sizes on a GPU.
+/// likewise for data.decode: gpu, and for batches of several sizes on a GPU.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
 /// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.
@@ -62,6 +62,9 @@ std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOpti
 
 /// Throws Error(usage) with the reason and the cure when the training images cannot stay on the GPU.
 void require_resident(const RunData& data, at::Device device);
+
+/// Throws Error(usage) with the reason and the cure when a GPU cannot decode the training images.
+void require_decoding(const RunData& data);
 
 // Images for purposes other than training:
 

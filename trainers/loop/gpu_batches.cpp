@@ -16,6 +16,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/core/quantize.h"
@@ -28,6 +29,7 @@
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
+#include "trainers/loop/gpu_pictures.h"
 
 namespace octet {
 namespace {
@@ -176,7 +178,8 @@ struct Slot {
   c10::Event copied{at::kCUDA}, consumed{at::kCUDA};
 };
 
-/// The loader fills page-locked memory; a second stream copies one batch ahead; the GPU normalizes.
+/// The loader fills page-locked memory; a second stream copies one batch ahead; the GPU normalizes. With data.decode:
+/// gpu the loader reads files, and that stream decodes one batch ahead.
 class UploadedBatches : public Batches {
  public:
   UploadedBatches(const RunData& data, const BatchesOptions& options)
@@ -185,6 +188,8 @@ class UploadedBatches : public Batches {
         tables_(normalization_tables(data, options.device)),
         batch_(empty_batch(data, options)),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)) {
+    static_assert(std::tuple_size_v<decltype(slots_)> == GpuPictures::kLanes);
+    if (data.decode == Decoding::gpu) pictures_.emplace(data);
     for (Slot& slot : slots_) {
       slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
       slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
@@ -195,6 +200,7 @@ class UploadedBatches : public Batches {
   void begin(const Epoch& epoch, long first_batch) override {
     LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
     loader.memory = pinned_memory();
+    loader.plan = pictures_.has_value();
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
     sent_ = taken_ = 0;
   }
@@ -224,15 +230,24 @@ class UploadedBatches : public Batches {
   void fetch_ahead() override {
     Slot& slot = slots_[sent_ % slots_.size()];
     slot.copied.synchronize();  // its copy of two batches ago; the loader now fills this memory again
-    if (!loader_->next(slot.batch)) return;
+    if (!loader_->next(slot.batch)) {
+      if (pictures_) pictures_->tell();
+      return;
+    }
     std::copy(slot.batch.labels.begin(), slot.batch.labels.end(), reinterpret_cast<int64_t*>(slot.labels.data()));
-    slot.consumed.block(copies_);
     CudaStream stream = nullptr;
     {
       const c10::StreamGuard guard(copies_);
       stream = current_stream(options_.device);
     }
-    copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
+    const auto until_consumed = [&] { slot.consumed.block(copies_); };
+    if (pictures_) {
+      const int lane = static_cast<int>(sent_ % slots_.size());
+      pictures_->make(slot.batch, lane, slot.device_pixels.mutable_data_ptr<uint8_t>(), stream, until_consumed);
+    } else {
+      until_consumed();
+      copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
+    }
     copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
     slot.copied.record(copies_);
     ++sent_;
@@ -247,6 +262,7 @@ class UploadedBatches : public Batches {
   const Labelled batch_;
   const c10::Stream copies_;
   std::array<Slot, 2> slots_;  // batch b of those sent is in slot b % 2
+  std::optional<GpuPictures> pictures_;
   size_t sent_ = 0, taken_ = 0;
   std::optional<Loader> loader_;  // last: its threads end first
 };
@@ -292,6 +308,11 @@ void require_resident(const RunData& data, at::Device device) {
         fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
                     "off",
                     data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
+}
+
+void require_decoding(const RunData& data) {
+  if (const std::string why_not = why_not_decoded(data); !why_not.empty())
+    throw usage_error("data.decode: gpu, but " + why_not);
 }
 
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/core/launch.cuh"
+#include "kernels/operators/resample.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kRows = 8;  // of the batch's image that a thread makes, of one column
+constexpr int kHead = ResampleAxis::kHead;
+constexpr int kHalf = 1 << (kResampleBits - 1);
+
+__device__ int to_byte(int sum) { return min(max(sum >> kResampleBits, 0), 255); }
+
+/// A thread makes kRows pixels below each other: it walks down the rows of the decoded image that they are made of,
+/// makes its column's value of each row once, and adds that to the sums of all its pixels.
+template <int kChannels>
+__global__ void __launch_bounds__(kThreads) resample_kernel(ResampleShape shape, ResampleBatch batch) {
+  const int n = static_cast<int>(blockIdx.z), top = static_cast<int>(blockIdx.y) * kRows;
+  const int x = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (x >= shape.width) return;
+  const ResampledPicture& picture = batch.pictures[n];
+  const int column_stride = kHead + picture.columns.taps, row_stride = kHead + picture.rows.taps;
+  const int32_t* column = batch.filters + picture.columns.offset + static_cast<int64_t>(x) * column_stride;
+  const int32_t* rows = batch.filters + picture.rows.offset + static_cast<int64_t>(top) * row_stride;
+  const int height = min(kRows, shape.height - top);
+  const int left = column[0], across = column[1];
+
+  int begin = INT32_MAX, end = 0;  // the image's rows that any of the pixels is made of
+  for (int r = 0; r < height; ++r) {
+    const int first = rows[r * row_stride], count = rows[r * row_stride + 1];
+    if (count == 0) continue;
+    begin = min(begin, first);
+    end = max(end, first + count);
+  }
+  if (across == 0) end = 0;
+
+  int sums[kRows][kChannels];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) sums[r][c] = kHalf;
+
+  for (int y = begin; y < end; ++y) {
+    const uint8_t* in = picture.pixels + y * picture.stride + static_cast<int64_t>(left) * kChannels;
+    int value[kChannels];
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) value[c] = kHalf;
+    for (int k = 0; k < across; ++k) {
+      const int weight = column[kHead + k];
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) value[c] += weight * in[k * kChannels + c];
+    }
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) value[c] = to_byte(value[c]);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= height) break;
+      const int k = y - rows[r * row_stride];
+      if (k < 0 || k >= rows[r * row_stride + 1]) continue;
+      const int weight = rows[r * row_stride + kHead + k];
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) sums[r][c] += weight * value[c];
+    }
+  }
+
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= height) break;
+    const int y = top + r;
+    bool filled = false;
+    for (const auto& part : picture.filled)
+      filled = filled || (y >= part[0] && y < part[2] && x >= part[1] && x < part[3]);
+    const bool inside = across > 0 && rows[r * row_stride + 1] > 0;
+    uint8_t* out = batch.images + ((static_cast<int64_t>(n) * shape.height + y) * shape.width + x) * kChannels;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      const int value = filled ? shape.fill[c] : inside ? to_byte(sums[r][c]) : shape.outside;
+      out[shape.reversed ? kChannels - 1 - c : c] = static_cast<uint8_t>(value);
+    }
+  }
+}
+
+}  // namespace
+
+void cuda_resample(const ResampleShape& shape, const ResampleBatch& batch, CudaStream stream) {
+  const dim3 blocks(blocks_for(shape.width, kThreads), blocks_for(shape.height, kRows),
+                    static_cast<unsigned>(shape.batch));
+  if (shape.channels == 1)
+    resample_kernel<1><<<blocks, kThreads, 0, stream>>>(shape, batch);
+  else
+    resample_kernel<3><<<blocks, kThreads, 0, stream>>>(shape, batch);
+  check_launch("resample");
+}
+
+}  // namespace octet::kernels

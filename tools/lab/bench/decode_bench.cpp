@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode_bench FOLDER|TAR: images a second that become training batches on the GPU, with no step between them, decoded
+// by the CPU and by the GPU in turns; and how long the host is kept by a batch.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+
+#include "src/cuda/device.h"
+#include "src/data/dataset.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct Options {
+  std::string path, split = "train";
+  int batch = 256, batches = 60, workers = 16, turns = 2;
+};
+
+RunData data_of(const Options& options) {
+  RunData data;
+  data.train_set =
+      open_dataset({.format = "image_folder", .path = options.path, .split = options.split, .channels = 3});
+  data.train.resize(data.train_set->size());
+  std::iota(data.train.begin(), data.train.end(), size_t{0});
+  Transform& t = data.train_transform;
+  t.height = t.width = 224;
+  t.random_resized_crop = true;
+  t.flip = true;
+  data.mean = {0.485f, 0.456f, 0.406f};
+  data.std = {0.229f, 0.224f, 0.225f};
+  data.workers = options.workers;
+  return data;
+}
+
+void measure(RunData& data, Decoding decode, const Options& options) {
+  constexpr int kWarmUp = 8;  // batches: buffers grow, the loader gets ahead
+  data.decode = decode;
+  const auto batches = make_batches(data, {.batch_size = options.batch, .device = {at::kCUDA, 0}});
+  int number = 0;
+  double held = 0;
+  Clock::time_point start = Clock::now();
+  for (int epoch = 0; number < options.batches + kWarmUp; ++epoch) {
+    batches->begin({.seed = 1, .number = epoch}, 0);
+    while (number < options.batches + kWarmUp && batches->next() != nullptr) {
+      if (++number == kWarmUp) {
+        gpu_finishes_its_work();
+        start = Clock::now(), held = 0;
+      }
+      const Clock::time_point before = Clock::now();
+      batches->fetch_ahead();
+      held += seconds_since(before);
+    }
+  }
+  gpu_finishes_its_work();
+  const double seconds = seconds_since(start);
+  fmt::print("{}: {:.0f} images/s; fetch_ahead() holds the host {:.2f} ms a batch, waiting for the loader included\n",
+             name_in(kDecodings, decode), options.batches * options.batch / seconds, held / options.batches * 1e3);
+  std::fflush(stdout);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("images a second that become training batches on the GPU");
+  app.add_option("path", options.path, "class folders, or a .tar of them")->required();
+  app.add_option("--split", options.split, "folder in it, \"\": none");
+  app.add_option("--batch", options.batch);
+  app.add_option("--batches", options.batches, "that are timed");
+  app.add_option("--workers", options.workers);
+  app.add_option("--turns", options.turns);
+  CLI11_PARSE(app, argc, argv);
+  const GpuGuard guard(0);
+  RunData data = data_of(options);
+  for (int turn = 0; turn < options.turns; ++turn)
+    for (const Decoding decode : {Decoding::cpu, Decoding::gpu}) measure(data, decode, options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace octet
+
+int main(int argc, char** argv) {
+  try {
+    return octet::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "decode_bench: %s\n", error.what());
+    return 1;
+  }
+}
