@@ -157,7 +157,7 @@ PEERS = ("tf32", "amp", "amp_compile", *QAT, "inference")
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", required=True, choices=PEERS)
-    parser.add_argument("--model", required=True, choices=("resnet18", "resnet50", "mobilenet_v2"))
+    parser.add_argument("--model", required=True, choices=("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0"))
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
