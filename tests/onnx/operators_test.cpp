@@ -174,6 +174,12 @@ TEST(OnnxOperators, ChannelsAreShuffledAndBecomePixels) {
     model.node("Transpose", {"g"}, "t").ints("perm", {0, 2, 1, 3, 4});
     model.node("Reshape", {"t", "channels"}, "y").integer("allowzero", open ? 1 : 0);  // as the dynamo exporter has it
     expect_close(outputs(imported(model.bytes("y")), x), at::channel_shuffle(x, 3));
+    model.integers("others", {0, -1, 4, 3});  // torchvision 0.14's ShuffleNetV2
+    model.node("Reshape", {"t", "others"}, "z");
+    expect_close(outputs(imported(model.bytes("z")), x), at::channel_shuffle(x, 3));
+    model.integers("wrong", {0, -1, 3, 4});
+    model.node("Reshape", {"t", "wrong"}, "w");
+    EXPECT_NE(error_of([&] { imported(model.bytes("w")); }).find("expected a channel shuffle"), std::string::npos);
     EXPECT_NE(error_of([&] { imported(model.bytes("t")); }).find("output 't': has five dimensions"), std::string::npos);
     model.node("Relu", {"g"}, "r");
     EXPECT_NE(error_of([&] { imported(model.bytes("r")); }).find("in a channel shuffle only"), std::string::npos);

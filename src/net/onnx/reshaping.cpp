@@ -37,8 +37,10 @@ void to_row(NodeReader& node) {
 void end_shuffle(NodeReader& node) {
   const OnnxValue x = node.input(0);
   const Shape& shape = node.network().shape(x);
-  const std::vector<int64_t> to = node.integers_input(1);
+  std::vector<int64_t> to = node.integers_input(1);
   const std::array<int64_t, 4> from = {node.network().batch, shape.c, shape.h, shape.w};
+  const auto open = std::find(to.begin(), to.end(), -1);  // what the other dimensions leave
+  if (to.size() == from.size() && open != to.end() && open != to.begin()) *open = from[open - to.begin()];
   const bool zero_is_zero = node.integer("allowzero", 0) != 0;
   const bool images_first =
       !to.empty() && (to[0] == from[0] || to[0] == kBatchSize || to[0] == -1 || (to[0] == 0 && !zero_is_zero));

@@ -32,6 +32,8 @@ WAYS = {  # beside octet's defaults, which set nothing: what they are held again
     "-mse-observed": ["calibrate.method=mse", "quant.scales=observed"],
     "-mse-lsq": ["calibrate.method=mse", "quant.scales=lsq"],
     "-frozen": ["qat.freeze_batch_norm=0"],
+    "-scaled": ["calibrate.channel_scales=true"],  # channels of SiLU and the like, where that loses less
+    "-unscaled": ["calibrate.channel_scales=false"],
 }
 VARIANTS = {bits + way: [*of_bits, *of_way] for bits, of_bits in BITS.items() for way, of_way in WAYS.items()}
 OF_NETWORK = {"squeezenet1_1": ["train.learning_rate=0.01"]}  # without BatchNorm 0.05 diverges
