@@ -36,6 +36,8 @@ void add_model(std::vector<Field>& fields) {
   s.add("folded", &M::folded, {}, "convolutions with bias and no BatchNorm, for weights saved that way");
   s.add("dropout", &M::dropout, from_below(0, 1),
         "float phase: probability before the last linear layer, where the network has one; QAT has none");
+  s.add("whiten", &M::whiten, {},
+        "the first convolution begins with filters that whiten patches of the training images, the others at random");
   s.add("weights", &M::weights, {},
         "float weights to start from: .safetensors, .pth or .th; \"\": those of model.onnx, or random by seed");
   s.add("new_layers", &M::new_layers, {},

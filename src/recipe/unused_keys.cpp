@@ -72,6 +72,8 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
                  "pixels, of image_folder"});
   all.push_back({"data.leave_out_faults", has_boxes(data.format), {"data.format"}, data.format, "coco, voc or yolo"});
   all.push_back({"model.new_layers", !recipe.model.weights.empty(), {"model.weights"}, "\"\"", "a file"});
+  all.push_back({"model.whiten", recipe.model.weights.empty(), {"model.weights"}, recipe.model.weights, "\"\""});
+  all.push_back({"model.whiten", recipe.model.onnx.empty(), {"model.onnx"}, recipe.model.onnx, "\"\""});
   const int longest = std::max(recipe.train.epochs, recipe.qat.epochs);
   for (const char* key : {"data.mosaic", "data.mixup"})
     all.push_back({key,

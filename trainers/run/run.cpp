@@ -207,6 +207,7 @@ ImportedNetwork import_network(const std::string& file, int image_size, bool may
 Weights starting_weights(const Run& run) {
   Weights weights = initial_weights(run.graph, run.recipe.seed);
   if (run.data.detector) begin_head(weights, run);
+  if (run.recipe.model.whiten) whiten_first_layer(weights, run);
   if (run.onnx_weights) load_imported(weights, run);
   if (!run.recipe.model.weights.empty()) {
     const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights, run.recipe.model.new_layers);
