@@ -29,6 +29,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kFewestRuns = 10;
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Memory that a GPU reads while the processor goes on.
@@ -91,7 +93,7 @@ class Bench {
     std::vector<double> milliseconds;
     size_t found = 0;
     for (const auto start = Clock::now();
-         milliseconds.size() < images_.size() || seconds_since(start) < options_.seconds;) {
+         milliseconds.size() < kFewestRuns || seconds_since(start) < options_.seconds;) {
       const auto begin = Clock::now();
       found += one(milliseconds.size() % images_.size());
       milliseconds.push_back(1e3 * seconds_since(begin));

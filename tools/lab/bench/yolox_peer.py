@@ -155,9 +155,10 @@ def ready_network(code, options):
 
 
 def in_graph(model, images):
-    """A call that computes model(images), replayed as a CUDA graph where there is a GPU; and its output."""
+    """A call that computes model(images), replayed as a CUDA graph where there is a GPU; and where its output lies."""
     if images.device.type == "cpu":
-        return (lambda: model(images)), model(images)
+        output = model(images)
+        return (lambda: output.copy_(model(images))), output
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
