@@ -50,6 +50,12 @@ enum class WeightRounding { nearest, adaround, block };
 inline constexpr std::array<Named<WeightRounding>, 3> kWeightRoundings = {
     {{WeightRounding::nearest, "nearest"}, {WeightRounding::adaround, "adaround"}, {WeightRounding::block, "block"}}};
 
+/// Whether functions get a scale for each channel: automatic: where much is lost; on: where any less is lost with them
+/// (trainers/run/auto_ranges.cpp).
+enum class ScaleChannels : uint8_t { off, on, automatic };
+inline constexpr std::array<Named<ScaleChannels>, 3> kScaleChannels = {
+    {{ScaleChannels::automatic, "auto"}, {ScaleChannels::on, "true"}, {ScaleChannels::off, "false"}}};
+
 /// Whether the training set stays in GPU memory; automatic: where it fits and the transform allows.
 enum class ResidentImages { automatic, on, off };
 inline constexpr std::array<Named<ResidentImages>, 3> kResidentImages = {
@@ -169,7 +175,7 @@ struct CalibrateRecipe {
   std::optional<CalibrationMethod> method;  ///< empty: the ranges that lose least at the outputs (trainers/run)
   double percentile = 99.99;                ///< method percentile: share of the values within the range, in %
   bool equalize = false;                    ///< equalizes channels between layers (src/quant/equalize.h)
-  bool channel_scales = false;              ///< of functions, where less is lost (trainers/run/auto_ranges.cpp)
+  ScaleChannels channel_scales = ScaleChannels::off;
   bool bias_correction = false;
   WeightRounding rounding = WeightRounding::nearest;
   int rounding_steps = 10000;  ///< adaround, block: steps for each layer or block

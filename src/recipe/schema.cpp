@@ -98,9 +98,9 @@ void add_training(std::vector<Field>& fields) {
   s.add("equalize", &C::equalize, {},
         "weights of neighbouring layers get one range in each channel (relu6 between them becomes relu), before ranges "
         "are read; qat.epochs 0");
-  s.add("channel_scales", &C::channel_scales, {},
+  s.add("channel_scales", &C::channel_scales, kScaleChannels,
         "functions such as SiLU get a scale for each channel, in a table of 256 bytes each, where less is lost at the "
-        "outputs for validation images");
+        "outputs for validation images; auto: where much is lost, and much less with them");
   s.add("bias_correction", &C::bias_correction, {},
         "biases take back by how much quantization shifted each channel, as a trimmed mean; qat.epochs 0");
   s.add("rounding", &C::rounding, kWeightRoundings,

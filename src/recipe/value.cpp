@@ -257,8 +257,10 @@ void assign(const Field& field, const YamlNode& node, const std::string& name, R
 }
 
 std::string value_text(const Field& field, const Recipe& recipe) {
-  if (const Choice* choice = std::get_if<Choice>(&field.slot))
-    return to_text(std::string(field.rule.choices.at(choice->row(recipe))));
+  if (const Choice* choice = std::get_if<Choice>(&field.slot)) {
+    const std::string word(field.rule.choices.at(choice->row(recipe)));
+    return word == "true" || word == "false" ? word : to_text(word);  // without quotes, as users write them
+  }
   Recipe copy = recipe;  // slots refer to a mutable recipe
   return std::visit(
       [&](const auto& reference) -> std::string {

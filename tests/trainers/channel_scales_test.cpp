@@ -15,9 +15,9 @@ namespace {
 using testing_trainers::Folder;
 using testing_trainers::tiny_recipe;
 
-/// A network with two SiLUs. The channels before and behind the first differ by a factor of 1,000, which the layer
-/// behind it undoes.
-Recipe uneven(const std::string& folder) {
+/// A network with two SiLUs. The channels before and behind the first differ by a factor of 10 to the `decades`, which
+/// the layer behind it undoes.
+Recipe uneven(const std::string& folder, double decades = 3) {
   Recipe recipe = tiny_recipe();
   recipe.model.graph[2] = {"silu1", "silu", {}, {}};
   recipe.model.graph[5] = {"silu2", "silu", {}, {}};
@@ -30,7 +30,7 @@ Recipe uneven(const std::string& folder) {
     spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
   Weights weights = initial_weights(build_model(spec), 3);
   const c10::NoGradGuard no_grad;
-  const at::Tensor factors = at::logspace(-1.5, 1.5, 8);
+  const at::Tensor factors = at::logspace(-decades / 2, decades / 2, 8);
   weights.at("bn1.weight").mul_(factors);
   weights.at("conv2.weight").div_(factors.view({1, 8, 1, 1}));
   weights.at("fc.weight").mul_(10);  // so that classes are told apart
@@ -58,7 +58,7 @@ TEST(ChannelScalesOfARun, LoseLessAndAreKeptFromCalibrationToTheProof) {
   const RunDirectory plain{folder.path() + "/plain"}, scaled{folder.path() + "/scaled"},
       trained{folder.path() + "/trained"};
   const Report without = train(recipe, plain, {}).value();
-  recipe.calibrate.channel_scales = true;
+  recipe.calibrate.channel_scales = ScaleChannels::on;
   const Report with = train(recipe, scaled, {}).value();
   EXPECT_TRUE(with.comparison.identical());
   EXPECT_EQ(read_file(plain.float_weights()), read_file(scaled.float_weights()));
@@ -86,10 +86,31 @@ TEST(ChannelScalesOfARun, LoseLessAndAreKeptFromCalibrationToTheProof) {
     EXPECT_FALSE(weights.at(name).equal(start.at(name))) << name;
 }
 
+TEST(ChannelScalesOfARun, AreTakenByAutoForALargeGainWithEightBits) {
+  const Folder folder("channel_scales_auto");
+  Recipe recipe = uneven(folder.path());
+  recipe.calibrate.channel_scales = ScaleChannels::automatic;
+  const RunDirectory large{folder.path() + "/large"}, few_bits{folder.path() + "/few_bits"},
+      little{folder.path() + "/little"};
+  const Report report = train(recipe, large, {}).value();
+  EXPECT_TRUE(report.comparison.identical());
+  EXPECT_GE(scaled_functions(open_run(recipe, large)), 1);
+  EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) {
+    return note.find("calibrate.channel_scales auto: 2 functions: ") != std::string::npos;
+  }));
+  recipe.quant.activation_bits = 4;
+  train(recipe, few_bits, {});
+  EXPECT_EQ(scaled_functions(open_run(recipe, few_bits)), 0);
+  Recipe even = uneven(folder.path(), 0);
+  even.calibrate.channel_scales = ScaleChannels::automatic;
+  train(even, little, {});
+  EXPECT_EQ(scaled_functions(open_run(even, little)), 0);
+}
+
 TEST(ChannelScalesOfARun, AreLeftOutWhereTheyDoNotPay) {
   const Folder folder("channel_scales_none");
   Recipe recipe = tiny_recipe();  // has no function
-  recipe.calibrate.channel_scales = true;
+  recipe.calibrate.channel_scales = ScaleChannels::on;
   recipe.qat.epochs = 0;
   const RunDirectory directory{folder.path() + "/run"};
   EXPECT_TRUE(train(recipe, directory, {}).value().comparison.identical());

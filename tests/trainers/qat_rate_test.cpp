@@ -55,6 +55,29 @@ TEST(QatRate, ThatOfTheRecipeStays) {
   EXPECT_EQ(qat_rate(recipe, resnet20(true)).why, "");
 }
 
+TEST(UntrainedNote, NamesTheKeysOfARecipeThatTrainsNothing) {
+  Recipe recipe;
+  EXPECT_NE(untrained_note(recipe).find("qat.epochs"), std::string::npos);
+  recipe.qat.epochs = 1;
+  EXPECT_EQ(untrained_note(recipe), "");
+  recipe.qat.epochs = 0;
+  recipe.train.epochs = 1;
+  EXPECT_EQ(untrained_note(recipe), "");
+}
+
+TEST(ChanceNote, IsOfAClassifierThatKnowsNothing) {
+  Evaluation network{.name = "float", .task = {Labels::image, {10, 1, 1}}, .images = 1000};
+  network.top1 = 0.118;  // of a hundred such networks that guess, two are better
+  EXPECT_EQ(chance_note(network).rfind("float is right on 11.80 % of 1000 images, no more than by chance with 10 ", 0),
+            0U)
+      << chance_note(network);
+  network.top1 = 0.120;
+  EXPECT_EQ(chance_note(network), "");
+  network.top1 = 0.118;
+  network.task.labels = Labels::boxes;
+  EXPECT_EQ(chance_note(network), "");
+}
+
 TEST(QatRate, IsTrainedWithAndSaid) {
   const Folder folder("qat_rate");
   Recipe recipe = tiny_recipe();

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+
 namespace octet {
 namespace {
 
@@ -34,6 +36,26 @@ QatRate qat_rate(const Recipe& recipe, const Graph& graph) {
   if (const double limit = kOfFloat * recipe.train.learning_rate; was_trained && limit < chosen.rate)
     chosen = {limit, "a tenth of train.learning_rate"};
   return chosen;
+}
+
+std::string untrained_note(const Recipe& recipe) {
+  if (recipe.train.epochs > 0 || recipe.qat.epochs > 0) return "";
+  return "note: nothing is trained, since train.epochs and qat.epochs are 0: the network is calibrated as it is; "
+         "--set qat.epochs=3 trains it on with its int8 codes";
+}
+
+std::string chance_note(const Evaluation& network) {
+  constexpr double kDeviations = 1.96;
+  const double classes = network.task.classes();
+  if (network.task.labels != Labels::image || network.images == 0 || classes < 2) return "";
+  const double by_chance = 1 / classes;
+  const double scatter = std::sqrt(by_chance * (1 - by_chance) / static_cast<double>(network.images));
+  if (network.top1 > by_chance + kDeviations * scatter) return "";
+  return fmt::format(
+      "{} is right on {:.2f} % of {} images, no more than by chance with {:g} classes, so these numbers do not tell "
+      "what int8 costs: train.epochs trains it, model.weights takes weights that are trained, and data must be as they "
+      "were trained with",
+      network.name, 100 * network.top1, network.images, classes);
 }
 
 std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe, std::optional<double> first) {

@@ -23,6 +23,13 @@ struct QatRate {
 /// normalized away, so the rate must be smaller.
 QatRate qat_rate(const Recipe& recipe, const Graph& graph);
 
+/// Returns that a recipe trains nothing, and the keys that change it; "" if it trains.
+std::string untrained_note(const Recipe& recipe);
+
+/// Returns that a classifier is right no more often than by chance, so that what int8 costs cannot be seen, and the
+/// keys that may be missing; "" if it knows more.
+std::string chance_note(const Evaluation& network);
+
 /// Returns a warning about the last of `epochs` (the lines of metrics.jsonl), or "". It warns if the training loss
 /// (cross-entropy) exceeds twice the smallest of the phase's earlier epochs by more than 0.5, unless the epoch before
 /// was as bad. The first epoch is compared with `first`, the loss of the phase's first step. The training goes on: the

@@ -48,6 +48,23 @@ std::vector<at::Tensor> held_back(const Run& run) {
 constexpr const char* kChannelScales = "calibrate.channel_scales";
 constexpr size_t kScaleImages = 32;  // of calibration: enough to choose which functions get scales
 
+/// What scales of channels must bring: the share of the outputs that is lost without them, and how much of it may be
+/// left with them. Functions that have them run by themselves, so auto takes them for a large gain only.
+struct Gain {
+  double lost, left;
+};
+constexpr Gain kAsked{0.01, ChannelScales::kPays}, kLarge{0.02, 0.75};
+
+/// Whether calibrate.channel_scales: auto tries them: in one process, with codes of eight bits, as measured, for a
+/// network that has such functions, and with no repair that would be made twice.
+bool may_scale(const Run& run, const Graph& fused) {
+  const Recipe& recipe = run.recipe;
+  const CalibrateRecipe& c = recipe.calibrate;
+  const bool repairs = c.equalize || c.bias_correction || c.rounding != WeightRounding::nearest || c.distill_steps > 0;
+  return !run.ranks && recipe.parallel.stages.empty() && !repairs && recipe.quant.activation_bits == 8 &&
+         recipe.qat.forward == QatForward::simulation && !curve_pairs(fused).empty();
+}
+
 }  // namespace
 
 std::vector<RangeMethod> range_methods() {
@@ -78,8 +95,12 @@ CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model) const {
 }
 
 CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
-  if (!run.recipe.calibrate.channel_scales) return calibrate(model, run);
-  constexpr double kLittle = 0.01;  // lost: not worth tables for each channel
+  const ScaleChannels wanted = run.recipe.calibrate.channel_scales;
+  const bool by_itself = wanted == ScaleChannels::automatic;
+  if (wanted == ScaleChannels::off || (by_itself && !may_scale(run, model.prepared().graph)))
+    return calibrate(model, run);
+  const Gain gain = by_itself ? kLarge : kAsked;
+  const std::string key = fmt::format("{}{}", kChannelScales, by_itself ? " auto" : "");
   const at::NoGradGuard no_grad;
   const FullPrecision full;
   const Weights floats = copies_of(model.weights());  // repairs change the model's
@@ -90,11 +111,11 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
   const double before = held.lost(model);
   ChannelScales channels(original);
   const auto unchanged = [&](const std::string& why) {
-    say(fmt::format("{}: none: {}", kChannelScales, why));
+    say(fmt::format("{}: none: {}", key, why));
     return ranges;
   };
   if (!channels.any()) return unchanged("no function such as SiLU stands behind a layer that nothing else reads");
-  if (before < kLittle) return unchanged(fmt::format("{} of the outputs are lost without", percent(before)));
+  if (before < gain.lost) return unchanged(fmt::format("{} of the outputs are lost without", percent(before)));
 
   std::vector<at::Tensor> images;
   const std::vector<size_t>& all = run.data.calibration;
@@ -109,7 +130,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));
-  say(fmt::format("{}: calibrating with them", kChannelScales));
+  say(fmt::format("{}: calibrating with them", key));
   QuantizedModel scaled = make_quantized(run, chosen->weights);
   CalibratedRanges its;
   try {
@@ -119,11 +140,11 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
     return unchanged(fmt::format("with them {}", error.what()));  // the network without them is calibrated
   }
   const double after = held.lost(scaled);
-  if (!(after <= ChannelScales::kPays * before))
+  if (!(after <= gain.left * before))
     return unchanged(fmt::format("{} of the outputs would be lost, {} without", percent(after), percent(before)));
   its.lost = after;
   const std::string taken =
-      fmt::format("{}: {}: {} of the outputs lost, {} without", kChannelScales,
+      fmt::format("{}: {}: {} of the outputs lost, {} without", key,
                   counted(static_cast<long>(chosen->lookups.size()), "function"), percent(after), percent(before));
   say(taken);
   its.chosen += (its.chosen.empty() ? "" : "; ") + taken;

@@ -109,7 +109,7 @@ std::string tried(const Recipe& recipe, EdgeScales scales) {
   const CalibrateRecipe& c = recipe.calibrate;
   std::string text = fmt::format("ranges by calibrate.method {}", name_or_auto(kCalibrationMethods, c.method));
   for (const auto& [name, is_tried] :
-       {std::pair("equalize", c.equalize), std::pair("channel_scales", c.channel_scales),
+       {std::pair("equalize", c.equalize), std::pair("channel_scales", c.channel_scales == ScaleChannels::on),
         std::pair("bias_correction", c.bias_correction), std::pair("rounding", c.rounding != WeightRounding::nearest),
         std::pair("distill_steps", c.distill_steps > 0)})
     if (is_tried) text += fmt::format(", calibrate.{}", name);

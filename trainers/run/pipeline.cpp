@@ -12,6 +12,7 @@
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/parallel/stages.h"
+#include "trainers/run/advice.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/records.h"
 
@@ -60,6 +61,7 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
   const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges, scales);
   Report report = measure_and_report(run, model, *ptq, engines);
   if (!ranges.chosen.empty()) report.notes.push_back(ranges.chosen);
+  if (const std::string note = chance_note(report.rows.front().evaluation); !note.empty()) report.notes.push_back(note);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
   if (const Paired lost = headline(report).lost; lost.told_apart() && lost.points > 0)
@@ -104,6 +106,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
     run.events = open_events(directory);
   }
   say(fmt::format("run directory: {}\ndevice: {}", directory.root, describe_device(run.device)));
+  if (const std::string note = untrained_note(recipe); !note.empty()) say(note);
   if (run.ranks) {
     const int shares = batch_share(run.ranks.get(), recipe.parallel.stages).shares;
     const std::string what = recipe.parallel.stages.empty() ? "share of every batch"

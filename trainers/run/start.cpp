@@ -151,7 +151,7 @@ void require_trainable(const Run& run) {
   };
   require_phase(run.recipe.train, "train");
   require_phase(run.recipe.qat, "qat");
-  if (run.ranks && run.recipe.calibrate.channel_scales)
+  if (run.ranks && run.recipe.calibrate.channel_scales == ScaleChannels::on)
     throw usage_error(
         "calibrate.channel_scales: true is chosen in one process; leave it out with several processes, or --gpus");
   const bool observes = run.recipe.qat.epochs > 0 && edge_scales(run) == EdgeScales::observed;
