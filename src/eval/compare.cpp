@@ -10,6 +10,7 @@
 #include "kernels/core/cpu.h"
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/base/threads.h"
 #include "src/eval/metrics.h"
 
 namespace octet {
@@ -153,14 +154,41 @@ int wanted_images(const NamedProgram& program, long seen, int batch) {
   return program.images == 0 ? batch : static_cast<int>(std::clamp<long>(program.images - seen, 0, batch));
 }
 
+/// Calls body(begin, end, thread) for pieces of `bytes` bytes, on all threads: one alone is slower than the memory.
+template <typename Body>
+void for_pieces(ThreadPool& threads, size_t bytes, const Body& body) {
+  constexpr size_t kPiece = size_t{1} << 20;
+  threads.run(static_cast<int>((bytes + kPiece - 1) / kPiece), [&](int piece, int thread) {
+    const size_t begin = piece * kPiece;
+    body(begin, std::min(begin + kPiece, bytes), thread);
+  });
+}
+
+void copy_bytes(ThreadPool& threads, const uint8_t* from, size_t bytes, std::vector<uint8_t>& to) {
+  to.resize(bytes);
+  for_pieces(threads, bytes, [&](size_t begin, size_t end, int) { std::copy(from + begin, from + end, &to[begin]); });
+}
+
 /// Compares `bytes` bytes of one node's output.
-Difference output_difference(const Int8Node& node, const uint8_t* a, const uint8_t* b, size_t bytes) {
+Difference output_difference(ThreadPool& threads, const Int8Node& node, const uint8_t* a, const uint8_t* b,
+                             size_t bytes) {
   if (node.float_output) {
     return float_difference(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
                             bytes / sizeof(float));
   }
-  if (std::memcmp(a, b, bytes) == 0) return {};
-  return node.out.is_signed() ? code_difference<int8_t>(a, b, bytes) : code_difference<uint8_t>(a, b, bytes);
+  std::vector<Difference> found(threads.size());
+  for_pieces(threads, bytes, [&](size_t begin, size_t end, int thread) {
+    const uint8_t *from = a + begin, *to = b + begin;
+    const size_t count = end - begin;
+    if (std::memcmp(from, to, count) == 0) return;
+    const Difference d =
+        node.out.is_signed() ? code_difference<int8_t>(from, to, count) : code_difference<uint8_t>(from, to, count);
+    found[thread].count += d.count;
+    found[thread].largest = std::max(found[thread].largest, d.largest);
+  });
+  Difference all;
+  for (const Difference& d : found) all = {all.count + d.count, std::max(all.largest, d.largest)};
+  return all;
 }
 
 /// Returns in how many of `count` answers, each with the logits of `classes` classes, the predictions differ.
@@ -226,15 +254,14 @@ void take_all(const Sharing& sharing, Comparison& c) {
 /// Runs every program on one batch and records the differences. `seen` is the number of images of the set before the
 /// batch. outputs[node] holds program 0's bytes; the vectors are reused between batches.
 void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& programs, const Batch& batch, long seen,
-                   std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
+                   ThreadPool& threads, std::vector<std::vector<uint8_t>>& outputs, Comparison& c) {
   const OutputBuffers expected(graph, batch.size), given(graph, batch.size);
   {
     TapCheck check(graph, programs[0], batch.size);
     programs[0].program->run(batch.images.data(), batch.size, expected.memory(),
                              [&](int node, const void* data, size_t bytes) {
                                if (!check.accept(node, bytes)) return;
-                               const auto* codes = static_cast<const uint8_t*>(data);
-                               outputs[node].assign(codes, codes + bytes);
+                               copy_bytes(threads, static_cast<const uint8_t*>(data), bytes, outputs[node]);
                              });
     check.finish();
   }
@@ -249,14 +276,15 @@ void compare_batch(const Int8Graph& graph, const std::vector<NamedProgram>& prog
     p.program->run(batch.images.data(), count, given.memory(), [&](int node, const void* data, size_t bytes) {
       if (!check.accept(node, bytes)) return;
       const auto* codes = static_cast<const uint8_t*>(data);
-      record(c.layers[node], other, output_difference(graph.nodes[node], outputs[node].data(), codes, bytes));
+      record(c.layers[node], other, output_difference(threads, graph.nodes[node], outputs[node].data(), codes, bytes));
     });
     check.finish();
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       if (!shows(p, graph.outputs[i])) continue;
       const Int8Node& node = graph.nodes[graph.outputs[i]];
       const size_t bytes = node.image_bytes() * count;
-      record(c.layers[graph.outputs[i]], other, output_difference(node, expected[i].data(), given[i].data(), bytes));
+      record(c.layers[graph.outputs[i]], other,
+             output_difference(threads, node, expected[i].data(), given[i].data(), bytes));
     }
     if (predicts(graph) && shows(p, graph.outputs[0])) {
       c.differing_predictions[other] += predicted_differently(expected[0].data(), given[0].data(), count * c.answers,
@@ -291,10 +319,11 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   const auto difference = [&] { return c.promised() ? fmt::format("{} codes differ", c.differing_codes()) : ""; };
   if (!mine.empty()) {
     Loader loader(*set.dataset, mine, set.transform, loading);
+    ThreadPool threads(std::max(1, usable_cores() / sharing.size));
     Batch batch;
     for (long number = sharing.rank; loader.next(batch); number += sharing.size) {
       throw_if_interrupted();
-      compare_batch(graph, programs, batch, number * batch_size, outputs, c);
+      compare_batch(graph, programs, batch, number * batch_size, threads, outputs, c);
       progress.update(sharing.so_far(c.images, set.indices.size()), set.sharing ? "" : difference());
     }
   }

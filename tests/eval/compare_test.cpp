@@ -67,6 +67,21 @@ TEST_F(Compare, AProgramThatSeesAllIsComparedOnEveryCode) {
   }
 }
 
+/// 1.2 MB of codes of the first layer, which threads compare in pieces of a megabyte.
+TEST_F(Compare, DifferencesAreCountedInAllPiecesOfALargeOutput) {
+  constexpr int kMany = 100'000;
+  const FakeDataset many{kMany, kClasses};
+  second.change = [](int node, long image, uint8_t* codes) {
+    if (node == kConv && image < 2) codes[0] ^= 1;
+    if (node == kConv && image >= kMany - 3) codes[11] ^= 2;
+  };
+  const Comparison c = compare(graph, {{"qat_graph", &first}, {"cpu", &second}}, all_of(many), kMany);
+  EXPECT_EQ(c.images, kMany);
+  EXPECT_EQ(c.layers[kConv].differing, std::vector<long>{5});
+  EXPECT_EQ(c.layers[kConv].largest_lsb, std::vector<int>{2});
+  EXPECT_EQ(c.differing_codes(), 5);
+}
+
 TEST_F(Compare, WrongConstantsBreakThePromiseThoughNoCodeDiffers) {
   Comparison c = run();
   EXPECT_NE(describe(c).find("\nconstants: not derived again"), std::string::npos) << describe(c);

@@ -174,9 +174,10 @@ void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
 }
 
 void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
-  shown_.resize(graph_.nodes[node].image_bytes() * batch);
+  const size_t bytes = graph_.nodes[node].image_bytes() * batch;
+  if (shown_.size() < bytes) shown_.resize(bytes);  // never smaller: growing again would write zeros
   at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
-  tap(static_cast<int>(node), shown_.data(), shown_.size());
+  tap(static_cast<int>(node), shown_.data(), bytes);
 }
 
 std::vector<LayerInfo> CudaProgram::layers() const {
