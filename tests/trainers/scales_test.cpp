@@ -46,6 +46,31 @@ TEST(Scales, FixedOnesAreTheCalibratedOnesInEveryBitAndObservedOnesMove) {
   }
 }
 
+/// Evaluation, and so calibration, may see values a thousand times as far as training does.
+TEST(Scales, AutoBeginsWithTheValuesOfTrainingWhereRangesFollow) {
+  for (const bool chosen : {false, true}) {
+    const Folder folder("scales_begin");
+    Recipe recipe = recipe_with(EdgeScales::observed);
+    if (!chosen) recipe.quant.scales.reset();
+    recipe.qat.learning_rate = 1e-6;
+    CalibratedRun c(recipe, folder.path());
+    const std::vector<QParams> before = c.model.edges();
+    const std::vector<Node>& nodes = c.model.prepared().graph.nodes;
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+      QParams wide = before[n];
+      wide.scale *= 1000;
+      if (nodes[n].op == Op::conv2d) c.model.set_edge(n, wide);
+    }
+    EXPECT_EQ(train_qat(c.run, c.model, false, interrupted, /*lost=*/0.5), EdgeScales::observed);
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      if (nodes[n].op != Op::conv2d) continue;
+      const float times = c.model.edges()[n].scale / before[n].scale;
+      if (chosen) EXPECT_GT(times, 50) << nodes[n].name;
+      if (!chosen) EXPECT_LT(times, 5) << nodes[n].name;
+    }
+  }
+}
+
 TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
   const Folder folder("scales_none");
   const Recipe recipe = recipe_with(EdgeScales::fixed);

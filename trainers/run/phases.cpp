@@ -178,9 +178,10 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost)
   return scales == EdgeScales::observed;
 }
 
-/// Sets the ranges that learn to those of the values that training sees, with BatchNorm's statistics of each batch.
-/// Those of evaluation, which calibration saw, may be a thousand times as wide, and a scale does not learn that far.
-void start_learned_ranges(const Run& run, QuantizedModel& model) {
+/// Sets the ranges that learn or follow to those of the values that training sees, with BatchNorm's statistics of each
+/// batch. Those of evaluation, which calibration saw, may be a thousand times as wide: a scale does not learn that far,
+/// and a moving average takes hundreds of steps, in the first of which all values of a layer may get one code.
+void start_moving_ranges(const Run& run, QuantizedModel& model) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
@@ -265,9 +266,11 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
     phase.teacher = &*teacher;
   }
   const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw
-  if (own_statistics && !run.recipe.quant.scales && learn(edge_scales(run))) start_learned_ranges(run, model);
+  const bool calibrated = model.has_scales();
   EdgeScales scales = edge_scales(run);
   if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
+  if (own_statistics && calibrated && !run.recipe.quant.scales && scales != EdgeScales::fixed)
+    start_moving_ranges(run, model);
   phase.freeze_observers = scales == EdgeScales::observed ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)
