@@ -26,6 +26,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/operators.h"
+#include "src/train/model/threads.h"
 #include "src/train/proof/exact_operators.h"
 #include "src/train/proof/torch_program.h"
 #include "src/train/qat/quantized_model.h"
@@ -64,11 +65,13 @@ at::Tensor weight_codes(const at::Tensor& weight, const std::vector<float>& scal
   at::Tensor codes = to_host(weight.detach()).clone();
   float* data = codes.mutable_data_ptr<float>();
   const int64_t channels = codes.size(0), per_channel = codes.numel() / channels;
-  for (int64_t k = 0; k < channels; ++k) {
-    const QParams q = range.qparams(scales[k]);
-    for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i)
-      data[i] = static_cast<float>(quantize(data[i], q));
-  }
+  share_among_threads(channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      const QParams q = range.qparams(scales[k]);
+      for (int64_t i = k * per_channel; i < (k + 1) * per_channel; ++i)
+        data[i] = static_cast<float>(quantize(data[i], q));
+    }
+  });
   return codes;
 }
 
