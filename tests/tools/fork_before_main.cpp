@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ void redirect(const char* file, int descriptor) {
 }
 
 void limit(__rlimit_resource resource, const char* bytes) {
-  const auto most = static_cast<rlim_t>(std::strtoll(bytes, nullptr, 10));
+  const auto most = static_cast<rlim_t>(std::atol(bytes));
   const rlimit both{most, most};
   if (most > 0 && ::setrlimit(resource, &both) != 0) ::_exit(126);
 }
@@ -71,7 +72,7 @@ int serve(int argc, char** argv, char** environment) {
     std::string request(bytes, '\0');
     if (!read_all(socket, request.data(), bytes)) break;
     std::vector<char*> strings;
-    for (size_t i = 0; i < bytes; i += std::char_traits<char>::length(&request[i]) + 1) strings.push_back(&request[i]);
+    for (size_t i = 0; i < bytes; i += std::strlen(&request[i]) + 1) strings.push_back(&request[i]);
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(socket);

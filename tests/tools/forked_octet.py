@@ -1,4 +1,4 @@
-#SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """A program whose libraries are loaded once for all its commands (fork_before_main.cpp)."""
 import os
 import socket
@@ -8,7 +8,7 @@ import tempfile
 
 
 class Program:
-    """`library`: libfork_before_main.so; "" starts the program anew for each command."""
+    """`library`: that of fork_before_main.cpp; "" starts the program anew for each command."""
 
     def __init__(self, path, library):
         self.path, self.library, self.ours = str(path), library, None
@@ -19,12 +19,7 @@ class Program:
         if not self.library:
             return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
         if self.ours is None:
-            self.ours, theirs = socket.socketpair()
-            self.ours.settimeout(300)
-            with theirs:
-                self.process = subprocess.Popen([self.path], pass_fds=[theirs.fileno()], env={**environment, "LD_PRELOAD": self.library,
-                                                                                               "OCTET_FORK_SOCKET": str(theirs.fileno())})
-            self.answers = self.ours.makefile()
+            self.load(environment)
         with tempfile.TemporaryDirectory() as taken:
             files = [f"{taken}/out", f"{taken}/err"]
             strings = [str(folder), *files, "0", "0", str(len(words)), *words, *(f"{name}={value}" for name, value in environment.items())]
@@ -37,6 +32,14 @@ class Program:
                 with open(file, encoding="utf-8") as text:
                     said.append(text.read())
         return subprocess.CompletedProcess(words, code, *said)
+
+    def load(self, environment):
+        self.ours, theirs = socket.socketpair()
+        self.ours.settimeout(300)
+        self.answers = self.ours.makefile()
+        with theirs:
+            environment = {**environment, "LD_PRELOAD": self.library, "OCTET_FORK_SOCKET": str(theirs.fileno())}
+            self.process = subprocess.Popen([self.path], pass_fds=[theirs.fileno()], env=environment)
 
     def close(self):
         if self.ours is not None:

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -47,6 +48,12 @@ int wait_for(pid_t child) {
   return code_of(status);
 }
 
+/// Whether octet starts others with the words that it was started with, which Linux keeps from before a fork.
+bool starts_others(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--ranks" || word == "--gpus"; });
+}
+
 /// In the child. 0: no limit.
 void limit(__rlimit_resource resource, long bytes) {
   const rlimit both{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
@@ -71,7 +78,7 @@ void ToolTest::write(const std::string& name, const std::string& contents) const
 Answer ToolTest::octet(std::vector<std::string> arguments, const Start& start) const {
   arguments.insert(arguments.begin(), octet_program());
   ForkedOctet* const forked = ForkedOctet::get();
-  if (start.during || forked == nullptr) return command(std::move(arguments), start);
+  if (start.during || forked == nullptr || starts_others(arguments)) return command(std::move(arguments), start);
   const auto [out, err] = streams();
   const int status = forked->run({.words = std::move(arguments),
                                   .folder = folder_,
