@@ -34,6 +34,9 @@ function(octet_test name)
   endif()
   # OpenMP threads that spin while they wait make LibTorch many times slower when tests share the cores.
   set(passive OMP_WAIT_POLICY=passive)
+  if(A_SHARDS GREATER 1)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/one_thread.cpp)
+  endif()
   if(A_SHARDS)
     # TORCH_FR_BUFFER_SIZE: ranks that are threads of one process (tests/trainers/ranks.h).
     math(EXPR last "${A_SHARDS} - 1")

@@ -6,7 +6,8 @@ usage: tools/check_syntax.py [BUILD [COMPILER [PATTERN]]]     default: build cla
 
 Takes the commands of BUILD/compile_commands.json with COMPILER in the place of the compiler there and -fsyntax-only in the place of an
 object file, one a core, through ccache where it is installed. Sources that the build compiles together (OCTET_UNITY) are checked one by
-one: each has the headers that it uses. PATTERN, a regular expression, keeps the sources whose path it matches.
+one: each has the headers that it uses. Those of tests, half of all, are checked together, in less than half the time. PATTERN, a regular
+expression, keeps the sources whose path it matches, tests one by one, too.
 Large headers of libraries are compiled once for all sources that may include them, by themselves or by other headers, and stand before
 all else: that a header of octet lacks one of these goes unnoticed where its sources have it.
 Device code (.cu) and generated sources (.cc) are left out. Exits 1 naming each source that does not compile, with what COMPILER says.
@@ -34,13 +35,18 @@ SHARED_BY = 8
 ALL_OPERATORS = r"#ifndef AT_PER_OPERATOR_HEADERS\n.*?\n#(?:else|endif)"
 
 
-def each_source(commands):
-    """The entries of compile_commands.json, with one for each source that a file of CMake's unity build includes."""
+def each_source(commands, together=lambda source: False):
+    """The entries of compile_commands.json for C++, with one for each source that a file of CMake's unity build includes, unless it may
+    stay together with the others."""
     for entry in commands:
         if entry["file"].endswith("_cxx.cxx"):
-            for source in re.findall(r'^#include "(.+)"$', pathlib.Path(entry["file"]).read_text(encoding="utf-8"), re.M):
+            sources = re.findall(r'^#include "(.+)"$', pathlib.Path(entry["file"]).read_text(encoding="utf-8"), re.M)
+            if all(map(together, sources)):
+                yield entry
+                continue
+            for source in sources:
                 yield {**entry, "file": source, "command": entry["command"].replace(entry["file"], source)}
-        else:
+        elif entry["file"].endswith(".cpp"):
             yield entry
 
 
@@ -145,7 +151,8 @@ def check_all(entries, compiler, folder, pool):
 def main():
     build, compiler, pattern = [*sys.argv[1:], *["build", "clang++-19", ""][len(sys.argv) - 1:]]
     commands = json.loads((pathlib.Path(build) / "compile_commands.json").read_text(encoding="utf-8"))
-    wanted = [entry for entry in each_source(commands) if entry["file"].endswith(".cpp") and re.search(pattern, entry["file"])]
+    in_tests = (lambda source: False) if pattern else lambda source: pathlib.Path(source).is_relative_to(ROOT / "tests")
+    wanted = [entry for entry in each_source(commands, in_tests) if re.search(pattern, entry["file"])]
     failed = 0
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for name, compiles, said in check_all(wanted, compiler, pathlib.Path(build).resolve() / "large_headers", pool):

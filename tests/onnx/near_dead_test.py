@@ -5,13 +5,16 @@ default session, which makes int32 biases of it, and export says which channel i
 
 usage: near_dead_test.py OCTET ONNX_LOGITS. Exits 77 (skipped) where onnx or onnxruntime is missing.
 """
+import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+import forked_octet  # noqa: E402
+
 try:
     import judge
     import numpy as np
@@ -22,9 +25,11 @@ except ImportError as missing:
     print(f"near_dead_test: Skipped\n{missing}; tools/setup.sh --tests installs it into .deps/venv")
     sys.exit(77)
 
-OCTET, ONNX_LOGITS = sys.argv.pop(1), sys.argv.pop(1)
+OCTET = forked_octet.Program(sys.argv.pop(1), os.environ.get("OCTET_FORK_LIBRARY", ""))
+ONNX_LOGITS = sys.argv.pop(1)
 SHAPE, DEAD = (3, 8, 8), 2
 CLOSE = 0.05  # of the largest output: fused kernels round other codes (0.008); without its bias the channel leaves 0.6
+NETWORKS = {np.int8: (1, 1e-3, 1e-6, 1e-9, 1e-20, 1e-41, 0), np.uint8: (1e-6, 0)}  # by the codes of activations, what their dead channel has
 PROFILES = ("onnxruntime", "openvino", "tensorrt", "int32_bias")
 
 
@@ -53,25 +58,32 @@ def default_session(path, x):
 
 
 class NearDead(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.x = judge.pixels(SHAPE, images=16)
+    @classmethod
+    def setUpClass(cls):
+        """What octet answers for each network, and a checkpoint of it: a start of octet takes longer than its work here."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.x = judge.pixels(SHAPE, images=16)
+        networks = {f"{dtype.__name__}_{dead}": quantized(dead, dtype) for dtype, every in NETWORKS.items() for dead in every}
+        cls.ours = judge.by_octet(ONNX_LOGITS, cls.folder, [judge.Case(name, network_, cls.x, quantized=True) for name, network_ in networks.items()])
+        for name in networks:
+            cls.octet("export", cls.folder / f"{name}.qdq.onnx", "--out", cls.folder / f"{name}.safetensors")
 
-    def octet(self, *words):
-        done = subprocess.run([OCTET, *map(str, words)], capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+    @classmethod
+    def octet(cls, *words):
+        done = OCTET.run(words)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
         return done.stderr
 
     def check(self, dead, dtype, profile):
         """What export says."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            case = judge.Case("near_dead", quantized(dead, dtype), self.x, quantized=True)
-            ours = judge.by_octet(ONNX_LOGITS, folder, [case])["near_dead"]
-            self.octet("export", folder / "near_dead.qdq.onnx", "--out", folder / "int8.safetensors")
-            said = self.octet("export", folder / "int8.safetensors", "--onnx", folder / "out.onnx", "--profile", profile)
-            theirs = default_session(folder / "out.onnx", self.x)
+        name, out = f"{dtype.__name__}_{dead}", self.folder / "out.onnx"
+        ours = self.ours[name]
+        out.unlink(missing_ok=True)
+        said = self.octet("export", self.folder / f"{name}.safetensors", "--onnx", out, "--profile", profile)
+        theirs = default_session(out, self.x)
         self.assertLess(judge.distance(theirs, ours), CLOSE, f"{dead} {dtype.__name__} {profile}")
         agree = (theirs.reshape(-1, 5).argmax(1) == ours.reshape(-1, 5).argmax(1)).all()
         self.assertTrue(agree)
@@ -79,13 +91,17 @@ class NearDead(unittest.TestCase):
 
     def test_every_profile(self):
         for profile in PROFILES:
-            for dead in (1, 1e-3, 1e-6, 1e-9, 1e-20, 1e-41, 0) if profile == "onnxruntime" else (1e-6, 1e-20):
+            for dead in NETWORKS[np.int8] if profile == "onnxruntime" else (1e-6, 1e-20):
                 said = self.check(dead, np.int8, profile)
                 self.assertEqual("conv1: 1 of 6 channels (the first: 2)" in said, 1e-40 < dead < 1e-4, f"{profile} {dead}: {said}")
 
     def test_unsigned_codes(self):
-        for dead in (1e-6, 0):
+        for dead in NETWORKS[np.uint8]:
             self.check(dead, np.uint8, "onnxruntime")
+
+
+def tearDownModule():
+    OCTET.close()
 
 
 if __name__ == "__main__":

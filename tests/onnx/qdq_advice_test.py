@@ -7,6 +7,7 @@ usage: qdq_advice_test.py OCTET ONNX_LOGITS. Exits 77 (skipped) where onnx or on
 """
 import ast
 import logging
+import os
 import pathlib
 import re
 import shlex
@@ -18,6 +19,9 @@ import unittest
 import zlib
 
 sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
+import forked_octet  # noqa: E402
+
 try:
     import judge
     import numpy as np
@@ -32,7 +36,8 @@ except ImportError as missing:
     print(f"qdq_advice_test: Skipped\n{missing}; tools/setup.sh --tests installs it into .deps/venv")
     sys.exit(77)
 
-OCTET, ONNX_LOGITS = sys.argv.pop(1), sys.argv.pop(1)
+OCTET = forked_octet.Program(sys.argv.pop(1), os.environ.get("OCTET_FORK_LIBRARY", ""))
+ONNX_LOGITS = sys.argv.pop(1)
 SHAPE = (3, 8, 8)
 NEAR = 0.02  # of the largest output: other codes, the same answers
 logging.disable(logging.WARNING)
@@ -91,7 +96,7 @@ class Advice(unittest.TestCase):
 
     def octet(self, *words, code=0):
         """What it says, on both streams."""
-        done = subprocess.run([OCTET, *map(str, words)], capture_output=True, text=True, check=False)
+        done = OCTET.run(words)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout + done.stderr
 
@@ -290,6 +295,10 @@ class Advice(unittest.TestCase):
         self.assertIn("expected a QuantizeLinear and a DequantizeLinear behind it", self.refusal(path))
         ours, theirs = self.outputs(self.save(between(pair("a", "m", MID, 120))))
         self.assertLess(judge.distance(ours, theirs), judge.EQUAL)
+
+
+def tearDownModule():
+    OCTET.close()
 
 
 if __name__ == "__main__":

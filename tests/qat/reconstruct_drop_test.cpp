@@ -64,11 +64,11 @@ TEST(Reconstruct, DroppingLearnsOtherCodesTheSameForASeed) {
                 [](const Reconstructed& unit) { EXPECT_LE(unit.rounded, unit.nearest) << unit.name; });
     return test::codes(model);
   };
-  const auto without = learned(0, 1), half = learned(0.5, 1);
+  const auto without = learned(0, 1), half = learned(0.5, 1), whole = learned(1, 1);
   EXPECT_EQ(learned(0.5, 1), half);
   for (size_t layer : {0, 2}) EXPECT_NE(half[layer], without[layer]) << layer;
-  EXPECT_NE(learned(1, 1), half);
-  EXPECT_NE(learned(1, 1), without);
+  EXPECT_NE(whole, half);
+  EXPECT_NE(whole, without);
 }
 
 TEST(Reconstruct, LayersDoNotDrop) {

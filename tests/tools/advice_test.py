@@ -12,14 +12,16 @@ import pickle
 import re
 import shlex
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 import zipfile
 import zlib
 
-OCTET = sys.argv.pop(1)
+sys.dont_write_bytecode = True
+import forked_octet  # noqa: E402
+
+OCTET = forked_octet.Program(sys.argv.pop(1), os.environ.get("OCTET_FORK_LIBRARY", ""))
 TINY = """threads: 1
 data: {format: synthetic, channels: 1, image_size: 8, synthetic_size: 160, validation_fraction: 0.2,
   limit_test: 120, synthetic_classes: 4, mean: [0.5], std: [0.25], workers: 1}
@@ -106,6 +108,7 @@ class Advice(unittest.TestCase):
         """Trains the run that all tests go out from, once."""
         temporary = tempfile.TemporaryDirectory()
         unittest.addModuleCleanup(temporary.cleanup)
+        unittest.addModuleCleanup(OCTET.close)
         cls.folder = pathlib.Path(temporary.name)
         cls.recipe = cls.folder / "tiny.yaml"
         cls.recipe.write_text(TINY, encoding="utf-8")
@@ -118,8 +121,7 @@ class Advice(unittest.TestCase):
     @classmethod
     def octet(cls, *words, code=0):
         """What it says, on both streams."""
-        done = subprocess.run([OCTET, *map(str, words)], cwd=cls.folder, capture_output=True, text=True, check=False, timeout=300,
-                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+        done = OCTET.run(words, cls.folder, {**os.environ, "OMP_WAIT_POLICY": "passive"})
         if done.returncode != code:
             raise AssertionError(f"octet {shlex.join(map(str, words))}: {done.returncode}, expected {code}\n{done.stderr}")
         return done.stdout + done.stderr
@@ -171,14 +173,14 @@ class Exported(Advice):
     def test_a_quantized_file_is_run_measured_and_exported(self):
         file = self.new("file.onnx")
         self.octet("export", self.run_folder, "--onnx", file)
+        said = {}
         for command, code in (("train", 2), ("calibrate", 2), ("analyze", 2), ("search", 2), ("inspect", 3)):
-            message = self.octet(command, file, code=code)
-            self.assertIn("octet run and bench take it, octet export ", message)
+            said[command] = self.octet(command, file, code=code)
+            self.assertIn("octet run and bench take it, octet export ", said[command])
         self.assertEqual(self.answer(file), self.answer(self.run_folder))
         self.octet("bench", file, "--engine", "reference", "--seconds", "0.01")
         self.octet("compare", file)
-        message = self.octet("train", file, code=2)
-        words = shlex.split(re.search(r"octet (export .* --out int8.safetensors) makes a checkpoint", message)[1])
+        words = shlex.split(re.search(r"octet (export .* --out int8.safetensors) makes a checkpoint", said["train"])[1])
         self.octet(*words)
         self.assertEqual(self.answer(self.folder / "int8.safetensors"), self.answer(self.run_folder))
         self.refused("export", file, advice="name the checkpoint: --out int8.safetensors")
@@ -224,9 +226,10 @@ class Weights(Advice):
     def test_weights_of_pytorch_are_those_of_a_recipe(self):
         file = self.new("weights.pth")
         write_pth(file, tensors_of(self.weights))
-        for command, code in (("train", 2), ("compare", 3)):
-            self.assertIn("weights of PyTorch; a recipe takes them by --set model.weights=", self.octet(command, file, code=code))
-        setting = shlex.split(re.search(r"by (--set \S+)", self.octet("train", file, code=2))[1])
+        said = {command: self.octet(command, file, code=code) for command, code in (("compare", 3), ("train", 2))}
+        for message in said.values():
+            self.assertIn("weights of PyTorch; a recipe takes them by --set model.weights=", message)
+        setting = shlex.split(re.search(r"by (--set \S+)", said["train"])[1])
         run = self.start(*UNTRAINED, *setting)
         self.assertEqual(tensors_of(next(run.rglob("float.safetensors"))), tensors_of(self.weights))
 
@@ -234,9 +237,9 @@ class Weights(Advice):
         file = self.new("weights.pth")
         write_pth(file, tensors_of(self.weights))
         advice = "Use the model, number of classes and shortcut that the file was trained with, or name layers that are to begin at random in model.new_layers."
-        for wrong, right in (("model.name=resnet8", "model.name=small_cnn"), ("data.synthetic_classes=5", "data.synthetic_classes=4")):
+        for wrong in ("model.name=resnet8", "data.synthetic_classes=5"):
             self.assertIn(advice, self.untrained(file, "--set", wrong, code=3))
-            self.untrained(file, "--set", right)
+        self.untrained(file, "--set", "model.name=small_cnn", "--set", "data.synthetic_classes=4")
 
     def test_a_shortcut_that_does_not_fit(self):
         resnet = ["--set", "model.name=resnet8", "--set"]
@@ -327,12 +330,15 @@ class Runs(Advice):
         self.octet("export", run, "--out", checkpoint)
         masks = self.new("masks")
         masks.mkdir()
+        succeeded = []
         small = ["bench", "--model", "resnet8", "--size", "32", "--engine", "reference", "--seconds", "0.01"]
         for words, more in ((["inspect", checkpoint], ["--image-size", "8"]), (["inspect", checkpoint], ["--outputs", "a"]),
                             (["inspect", checkpoint], ["--set", "seed=3"]), (["run", run, picture_], ["--masks", masks]),
                             (["compare", run], ["--fallback", "cuda"]), (small, ["--kernels", "avx2"]), (small, ["--fallback", "cuda"])):
             self.refused(*words, *more, advice="leave ")
-            self.octet(*words)
+            if words not in succeeded:
+                self.octet(*words)
+                succeeded.append(words)
         self.refused("inspect", recipe, advice="--stages N proposes where to cut its network, a checkpoint or a run directory shows one")
         self.octet("inspect", recipe, "--stages", "2")
         self.octet("inspect", run)

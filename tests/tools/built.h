@@ -10,5 +10,6 @@ namespace octet::test {
 std::string octet_program();  ///< the path of build/octet
 bool built_for_training();    ///< with LibTorch
 bool built_for_cuda();
+std::string fork_library();  ///< the path of fork_before_main.cpp's library; "": a start takes no time worth one
 
 }  // namespace octet::test

@@ -66,6 +66,29 @@ class Syntax(unittest.TestCase):
         self.assertRegex(said, "large headers, compiled once: 1 sets")
         self.assertNotIn("large_headers", left)
 
+    def test_sources_of_tests_are_checked_together(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder).resolve()
+            for name in ("tools", "tests", "src", "build"):
+                (root / name).mkdir()
+            tool, commands = shutil.copy(TOOL, root / "tools"), []
+            for name in ("tests", "src"):
+                for source, text in (("a.cpp", "#include <vector>\nstd::vector<int> a;\n"), ("b.cpp", "std::vector<int> b;\n")):
+                    (root / name / source).write_text(text)
+                unity = root / "build" / f"{name}_cxx.cxx"
+                unity.write_text("".join(f'#include "{root / name / source}"\n\n' for source in ("a.cpp", "b.cpp")))
+                commands.append({"directory": str(root), "command": f"c++ -std=c++20 -o a.o -c {unity}", "file": str(unity)})
+            (root / "build" / "compile_commands.json").write_text(json.dumps(commands))
+
+            def said(*pattern):
+                return subprocess.run([sys.executable, tool, root / "build", "g++", *pattern], capture_output=True, text=True).stdout
+
+            everything, tests = said(), said("tests")
+        self.assertRegex(everything, r"^src/b.cpp does not compile")
+        self.assertIn("3 sources, 1 do not compile", everything)
+        self.assertRegex(tests, r"^tests/b.cpp does not compile")
+        self.assertIn("2 sources, 1 do not compile", tests)
+
     @unittest.skipUnless(shutil.which("clang++-19") and shutil.which("ccache"), "a clone elsewhere shares ccache's answers, of clang 19")
     def test_a_clone_elsewhere_with_the_same_ccache(self):
         with tempfile.TemporaryDirectory() as folder:

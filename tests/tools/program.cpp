@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "src/base/files.h"
 #include "tests/source_dir.h"
 #include "tests/tools/built.h"
+#include "tests/tools/forked_octet.h"
 
 namespace octet::test {
 namespace {
@@ -29,6 +31,8 @@ void redirect(const std::string& file, int descriptor) {
   if (fd < 0 || ::dup2(fd, descriptor) < 0) ::_exit(126);
 }
 
+int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status); }
+
 int wait_for(pid_t child) {
   const auto end = std::chrono::steady_clock::now() + kTooLong;
   int status = 0;
@@ -41,7 +45,13 @@ int wait_for(pid_t child) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return code_of(status);
+}
+
+/// Whether octet starts others with the words that it was started with, which Linux keeps from before a fork.
+bool starts_others(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--ranks" || word == "--gpus"; });
 }
 
 /// In the child. 0: no limit.
@@ -67,12 +77,26 @@ void ToolTest::write(const std::string& name, const std::string& contents) const
 
 Answer ToolTest::octet(std::vector<std::string> arguments, const Start& start) const {
   arguments.insert(arguments.begin(), octet_program());
-  return command(std::move(arguments), start);
+  ForkedOctet* const forked = ForkedOctet::get();
+  if (start.during || forked == nullptr || starts_others(arguments)) return command(std::move(arguments), start);
+  const auto [out, err] = streams();
+  const int status = forked->run({.words = std::move(arguments),
+                                  .folder = folder_,
+                                  .out = start.stdout_path.empty() ? out : start.stdout_path,
+                                  .err = err,
+                                  .file_size_limit = start.file_size_limit,
+                                  .address_space_limit = start.address_space_limit},
+                                 kTooLong);
+  return {.code = code_of(status), .out = start.stdout_path.empty() ? read_file(out) : "", .err = read_file(err)};
+}
+
+std::pair<std::string, std::string> ToolTest::streams() const {
+  const int number = started_++;
+  return {path(fmt::format("stdout.{}.txt", number)), path(fmt::format("stderr.{}.txt", number))};
 }
 
 Answer ToolTest::command(std::vector<std::string> words, const Start& start) const {
-  const int number = started_++;
-  const std::string out = path(fmt::format("stdout.{}.txt", number)), err = path(fmt::format("stderr.{}.txt", number));
+  const auto [out, err] = streams();
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

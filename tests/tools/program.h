@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octet::test {
@@ -43,6 +44,9 @@ class ToolTest : public ::testing::Test {
   std::string random_checkpoint(const std::string& name = "random.safetensors") const;
 
  private:
+  /// Files for what the next program says, on stdout and on stderr.
+  std::pair<std::string, std::string> streams() const;
+
   std::filesystem::path folder_;
   mutable std::atomic<int> started_ = 0;  // programs
 };

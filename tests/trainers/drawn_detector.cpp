@@ -105,7 +105,7 @@ std::string detector_network(int classes, bool fixed) {
 
 std::string detector_recipe(const std::string& folder, const std::string& model, const std::string& more) {
   return fmt::format(R"(
-threads: 2
+threads: 1
 data:
   format: coco
   path: {}

@@ -20,7 +20,7 @@ using testing_trainers::Folder;
 Recipe small_w2a2() {
   return read_recipe(source_dir() + "/recipes/small_cnn_fashion_mnist_w2a2.yaml",
                      {"data.limit_train=6016", "data.validation_fraction=0.1", "data.limit_validation=2000",
-                      "data.limit_test=16", "calibrate.method=percentile", "calibrate.percentile=88", "threads=2"});
+                      "data.limit_test=16", "calibrate.method=percentile", "calibrate.percentile=88", "threads=1"});
 }
 
 double top1(const Run& run, const char* name, Program& program) {

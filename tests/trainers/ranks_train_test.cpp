@@ -69,7 +69,7 @@ OneAndTwo train_both(const Kind& kind, uint64_t seed, double ema = 0) {
 
 TEST(RanksTrain, TwoLikeOneInFloat) {
   for (const bool live : {false, true}) {
-    for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
+    for (const uint64_t seed : {1, 2, 3}) {
       const OneAndTwo both = train_both({.live_batch_norm = live}, seed);
       EXPECT_GT(both.trained, 0.05);
       EXPECT_LT(both.weights, 1e-5) << live << " " << seed;
