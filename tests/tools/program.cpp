@@ -87,6 +87,8 @@ Answer ToolTest::octet(std::vector<std::string> arguments, const Start& start) c
                                   .file_size_limit = start.file_size_limit,
                                   .address_space_limit = start.address_space_limit},
                                  kTooLong);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+    ADD_FAILURE() << "the program was killed, as one that hangs is";
   return {.code = code_of(status), .out = start.stdout_path.empty() ? read_file(out) : "", .err = read_file(err)};
 }
 
