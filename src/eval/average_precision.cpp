@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/eval/average_precision.h"
 
+#include <algorithm>
 #include <bitset>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -30,6 +32,7 @@ double recall_point(int r) { return r + 1 == kRecalls ? 1 : r * (1.0 / (kRecalls
 
 /// A class in one image: its labels, and its detections, the highest score first.
 struct ClassImage {
+  size_t image = 0;  ///< its place in the set
   std::vector<BoxLabel> labels;
   std::vector<Detection> detections;
 };
@@ -37,6 +40,7 @@ struct ClassImage {
 /// What became of one detection at each threshold, for one range of areas.
 struct Outcome {
   double score = 0;
+  size_t image = 0;    ///< its place in the set
   size_t rank = 0;     ///< among the detections of its class in its image
   Thresholds matched;  ///< to a label
   Thresholds ignored;  ///< counts neither as right nor as wrong
@@ -67,7 +71,7 @@ long match(const ClassImage& image, const AreaRange& area, std::vector<Outcome>&
   const std::vector<double> overlap = overlaps(image, order);
   std::vector<Thresholds> taken(order.size());
   for (size_t d = 0; d < image.detections.size(); ++d) {
-    Outcome outcome{image.detections[d].score, d, {}, {}};
+    Outcome outcome{image.detections[d].score, image.image, d, {}, {}};
     for (int t = 0; t < kThresholds; ++t) {
       double best = std::min(threshold(t), 1 - 1e-10);
       size_t found = order.size();
@@ -96,24 +100,25 @@ struct PrecisionRecall {
 };
 
 /// Returns the curve of outcomes in the order of their scores, of which those below `most` in their image count.
+/// Precision only falls between right detections, so the best at a recall is that of one of them.
 PrecisionRecall precision_recall(const std::vector<Outcome>& outcomes, int t, size_t most, long labels) {
-  std::vector<double> precision, recall;
+  std::vector<double> precision;  // after each right detection
   double right = 0, wrong = 0;
   for (const Outcome& outcome : outcomes) {
-    if (outcome.rank >= most) continue;
-    if (!outcome.ignored[t]) (outcome.matched[t] ? right : wrong) += 1;
-    recall.push_back(right / static_cast<double>(labels));
-    precision.push_back(right / (wrong + right + std::numeric_limits<double>::epsilon()));
+    if (outcome.rank >= most || outcome.ignored[t]) continue;
+    (outcome.matched[t] ? right : wrong) += 1;
+    if (outcome.matched[t]) precision.push_back(right / (wrong + right + std::numeric_limits<double>::epsilon()));
   }
   for (size_t i = precision.size(); i > 1; --i) precision[i - 2] = std::max(precision[i - 2], precision[i - 1]);
+  const auto recall = [&](size_t at) { return static_cast<double>(at + 1) / static_cast<double>(labels); };
   PrecisionRecall result;
   size_t at = 0;
   for (int r = 0; r < kRecalls; ++r) {
-    while (at < recall.size() && recall[at] < recall_point(r)) ++at;
-    if (at < recall.size()) result.curve[static_cast<size_t>(r)] = precision[at];
+    while (at < precision.size() && recall(at) < recall_point(r)) ++at;
+    if (at < precision.size()) result.curve[static_cast<size_t>(r)] = precision[at];
   }
   result.precision = std::accumulate(result.curve.begin(), result.curve.end(), 0.0) / kRecalls;
-  result.recall = recall.empty() ? 0 : recall.back();
+  result.recall = right / static_cast<double>(labels);
   return result;
 }
 
@@ -134,7 +139,7 @@ std::vector<std::vector<ClassImage>> by_class(std::span<const ImageBoxes> images
   for (size_t i = 0; i < images.size(); ++i) {
     const auto of = [&](int class_index) -> ClassImage& {
       const auto c = static_cast<size_t>(class_index);
-      if (image_of[c] != i + 1) result[c].emplace_back();
+      if (image_of[c] != i + 1) result[c].push_back({i, {}, {}});
       image_of[c] = i + 1;
       return result[c].back();
     };
@@ -150,14 +155,27 @@ std::vector<std::vector<ClassImage>> by_class(std::span<const ImageBoxes> images
   return result;
 }
 
+/// Returns the outcomes, the highest score first, of equal ones the first.
+std::vector<Outcome> by_score(std::vector<Outcome> outcomes) {
+  std::stable_sort(outcomes.begin(), outcomes.end(),
+                   [](const Outcome& x, const Outcome& y) { return x.score > y.score; });
+  return outcomes;
+}
+
 /// Returns the outcomes of a class, the highest score first, and how many labels count.
 std::pair<std::vector<Outcome>, long> outcomes_of(const std::vector<ClassImage>& images, const AreaRange& area) {
   std::vector<Outcome> outcomes;
   long labels = 0;
   for (const ClassImage& image : images) labels += match(image, area, outcomes);
-  std::stable_sort(outcomes.begin(), outcomes.end(),
-                   [](const Outcome& x, const Outcome& y) { return x.score > y.score; });
-  return {std::move(outcomes), labels};
+  return {by_score(std::move(outcomes)), labels};
+}
+
+/// Adds the precision of a class, the mean over thresholds, if it has labels.
+void add_precision(const std::vector<Outcome>& outcomes, long labels, Mean& ap) {
+  if (labels == 0) return;
+  double sum = 0;
+  for (int t = 0; t < kThresholds; ++t) sum += precision_recall(outcomes, t, kMostDetections.back(), labels).precision;
+  ap.add(sum / kThresholds);
 }
 
 }  // namespace
@@ -166,13 +184,29 @@ double mean_average_precision(std::span<const ImageBoxes> images, int classes) {
   Mean ap;
   for (const std::vector<ClassImage>& all : by_class(images, classes)) {
     const auto [outcomes, labels] = outcomes_of(all, kAreas[0]);
-    if (labels == 0) continue;
-    double sum = 0;
-    for (int t = 0; t < kThresholds; ++t)
-      sum += precision_recall(outcomes, t, kMostDetections.back(), labels).precision;
-    ap.add(sum / kThresholds);
+    add_precision(outcomes, labels, ap);
   }
   return ap.value();
+}
+
+std::vector<double> mean_average_precision_without(std::span<const ImageBoxes> images, int classes, size_t groups) {
+  std::vector<Mean> aps(groups);
+  for (const std::vector<ClassImage>& all : by_class(images, classes)) {
+    std::vector<Outcome> outcomes, kept;
+    std::vector<long> labels_of(groups);
+    for (const ClassImage& image : all) labels_of[image.image % groups] += match(image, kAreas[0], outcomes);
+    outcomes = by_score(std::move(outcomes));
+    const long labels = std::accumulate(labels_of.begin(), labels_of.end(), 0L);
+    for (size_t group = 0; group < groups; ++group) {
+      kept.clear();
+      std::copy_if(outcomes.begin(), outcomes.end(), std::back_inserter(kept),
+                   [&](const Outcome& outcome) { return outcome.image % groups != group; });
+      add_precision(kept, labels - labels_of[group], aps[group]);
+    }
+  }
+  std::vector<double> result;
+  for (const Mean& ap : aps) result.push_back(ap.value());
+  return result;
 }
 
 AveragePrecision average_precision(std::span<const ImageBoxes> images, int classes) {

@@ -85,18 +85,14 @@ Paired paired(const Evaluation& first, const Evaluation& second) {
 
 Paired paired_boxes(const Evaluation& first, const Evaluation& second) {
   const size_t images = std::min(first.boxes.size(), second.boxes.size()), groups = std::min(images, kGroups);
-  const auto ap = [&](const Evaluation& e, size_t left_out) {
-    std::vector<ImageBoxes> kept;
-    for (size_t i = 0; i < images; ++i)
-      if (i % groups != left_out) kept.push_back(e.boxes[i]);
-    return mean_average_precision(kept, e.task.classes());
-  };
-  const auto difference = [&](size_t left_out) { return 100 * (ap(first, left_out) - ap(second, left_out)); };
   Paired p{.images = static_cast<long>(images)};
   if (images == 0) return p;
-  p.points = difference(groups);
-  std::vector<double> without;
-  for (size_t group = 0; group < groups; ++group) without.push_back(difference(group));
+  const auto a = std::span(first.boxes).first(images), b = std::span(second.boxes).first(images);
+  const int classes = first.task.classes();
+  p.points = 100 * (mean_average_precision(a, classes) - mean_average_precision(b, classes));
+  std::vector<double> without = mean_average_precision_without(a, classes, groups);
+  const std::vector<double> of_second = mean_average_precision_without(b, classes, groups);
+  for (size_t group = 0; group < groups; ++group) without[group] = 100 * (without[group] - of_second[group]);
   const auto n = static_cast<double>(groups);
   double mean = 0, squares = 0;
   for (const double value : without) mean += value / n;

@@ -20,6 +20,19 @@ double hundredths(double points) { return std::round(100 * points) / 100 + 0.0; 
 
 double ratio(double a, double b) { return a > 0 && b > 0 ? a / b : 0; }
 
+/// Returns a headline that knows its rows alone.
+Headline with_rows(const Report& report) {
+  Headline h;
+  h.float_row = find_row(report, "float");
+  h.baseline = find_row(report, "float_control");
+  if (!h.baseline) h.baseline = h.float_row;
+  h.ptq_row = find_row(report, "ptq");
+  h.int8_row = int8_row(report);
+  h.qat = std::any_of(report.epochs.begin(), report.epochs.end(),
+                      [](const EpochMetrics& epoch) { return epoch.phase == "qat"; });
+  return h;
+}
+
 constexpr const char* kArrow = " \xE2\x86\x92 ";  // right arrow
 constexpr const char* kTimes = "\xC3\x97";        // multiplication sign
 
@@ -68,22 +81,24 @@ const Row* int8_row(const Report& report) {
 }
 
 Headline headline(const Report& report) {
-  Headline h;
-  h.float_row = find_row(report, "float");
-  h.baseline = find_row(report, "float_control");
-  if (!h.baseline) h.baseline = h.float_row;
-  h.ptq_row = find_row(report, "ptq");
-  h.int8_row = int8_row(report);
-  h.qat = std::any_of(report.epochs.begin(), report.epochs.end(),
-                      [](const EpochMetrics& epoch) { return epoch.phase == "qat"; });
+  Headline h = with_rows(report);
   if (!h.both()) return h;
+  static_cast<Differences&>(h) = report.differences ? *report.differences : differences(report);
   const Evaluation &f = h.float_row->evaluation, &q = h.int8_row->evaluation;
-  h.lost = paired(h.baseline->evaluation, q);
-  if (h.ptq_row) h.ptq_lost = paired(f, h.ptq_row->evaluation);
-  if (h.ptq_row && h.qat) h.qat_points_back = paired(q, h.ptq_row->evaluation).points;
   h.size_ratio = ratio(static_cast<double>(h.float_row->bytes), static_cast<double>(h.int8_row->bytes));
   h.speed_up = ratio(q.images_per_second, f.images_per_second);
   return h;
+}
+
+Differences differences(const Report& report) {
+  const Headline h = with_rows(report);
+  Differences d;
+  if (!h.both()) return d;
+  const Evaluation& int8 = h.int8_row->evaluation;
+  d.lost = paired(h.baseline->evaluation, int8);
+  if (h.ptq_row) d.ptq_lost = paired(h.float_row->evaluation, h.ptq_row->evaluation);
+  if (h.ptq_row && h.qat) d.qat_points_back = paired(int8, h.ptq_row->evaluation).points;
+  return d;
 }
 
 std::string difference_sentence(const Evaluation& before, const Evaluation& after, const Paired& lost,

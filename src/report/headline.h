@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "src/eval/paired.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
 
@@ -21,15 +20,12 @@ bool is_engine_row(const std::string& name);
 const Row* int8_row(const Report& report);
 
 /// The float network compared with the int8 network that ships. Ratios and differences are 0 when a side is unknown.
-struct Headline {
+struct Headline : Differences {
   const Row* float_row = nullptr;  ///< "float"
   const Row* baseline = nullptr;   ///< "float_control", trained for as many epochs as int8; without one "float"
   const Row* int8_row = nullptr;   ///< int8_row()
   const Row* ptq_row = nullptr;    ///< "ptq"
   bool qat = false;                ///< the int8 network was trained after PTQ
-  Paired lost;                     ///< baseline compared with int8; points above 0: int8 is worse
-  Paired ptq_lost;                 ///< float compared with PTQ; points above 0: PTQ is worse
-  double qat_points_back = 0;      ///< 100 * (int8's score - PTQ's), if the network was trained after PTQ
   double size_ratio = 0;           ///< float bytes / int8 bytes
   double speed_up = 0;             ///< int8 images/s / float images/s
   bool both() const { return float_row && int8_row; }
@@ -38,6 +34,9 @@ struct Headline {
 
 /// The pointers of the result point into `report`.
 Headline headline(const Report& report);
+
+/// Returns how much the rows of a report differ, computed anew.
+Differences differences(const Report& report);
 
 /// Describes the difference between two networks: "float 91.73 % -> int8 91.70 %: -0.03 points of top-1, no difference
 /// that 10,000 pictures show (95 % interval -0.13 to +0.07; 14 only float has right, 11 only int8)". Only if the

@@ -10,6 +10,7 @@
 
 #include "src/eval/compare.h"
 #include "src/eval/evaluate.h"
+#include "src/eval/paired.h"
 #include "src/quant/layer_statistics.h"
 
 namespace octet {
@@ -89,6 +90,13 @@ struct RunState {
   std::string overdue;   ///< what it says then: "process 4711 on host may have ended"
 };
 
+/// How much the scores of a report's networks differ, and whether it could be chance.
+struct Differences {
+  Paired lost;                 ///< baseline compared with int8; points above 0: int8 is worse
+  Paired ptq_lost;             ///< float compared with PTQ; points above 0: PTQ is worse
+  double qat_points_back = 0;  ///< 100 * (int8's score - PTQ's), if the network was trained after PTQ
+};
+
 struct Report {
   RunState state;
   Labels labels = Labels::image;                                    ///< decides which scores the report shows
@@ -98,6 +106,9 @@ struct Report {
   uint64_t seed = 0;
   long multiply_adds = 0;
   std::vector<Row> rows;
+  /// differences() of the rows, which take seconds for detectors and segmentations, computed once for all that is
+  /// written of the report; nullopt: computed wherever they are asked for.
+  std::optional<Differences> differences;
   std::vector<EpochMetrics> epochs;
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <utility>
 
+#include "src/base/random.h"
 #include "src/eval/average_precision.h"
 #include "src/eval/evaluate.h"
 #include "src/eval/paired.h"
@@ -174,6 +177,52 @@ TEST_F(DetectionEvaluation, FewImagesTellLittleApart) {
   bad.boxes.resize(1);
   EXPECT_FALSE(paired(good, bad).told_apart());
   EXPECT_TRUE(std::isinf(paired(good, bad).high));
+}
+
+/// Returns images of five classes, one in six without labels and one in six without detections, with crowds, equal
+/// scores and, of a class in an image, more detections than count. Class 4 has labels in the first image alone.
+std::vector<ImageBoxes> random_boxes(Random& random, size_t count) {
+  constexpr int kMany = 130;
+  std::vector<ImageBoxes> images(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto labels = random.below(6), detections = i == 2 ? kMany : 4 * random.below(6);
+    for (uint32_t l = 0; l < labels; ++l) {
+      const Box box{random.uniform(0, 60), random.uniform(0, 60), random.uniform(8, 120), random.uniform(8, 120)};
+      const bool crowd = random.below(5) == 0;
+      images[i].labels.push_back({box, static_cast<int>(random.below(i == 0 ? 5 : 4)), box.area(), crowd});
+    }
+    for (uint32_t d = 0; d < detections; ++d) {
+      Detection found{{5, 5, 30, 30}, static_cast<int>(random.below(i == 2 ? 1 : 5)), random.below(8) / 8.0};
+      if (labels > 0 && random.below(4) > 0) {
+        const BoxLabel& label = images[i].labels[random.below(labels)];
+        found.box = label.box, found.class_index = label.class_index;
+        found.box.x += random.uniform(-5, 5);
+      }
+      images[i].detections.push_back(found);
+    }
+  }
+  return images;
+}
+
+/// The precision without a group is bit for bit that of a set without its images.
+TEST(AveragePrecision, WithoutGroupsIsThatOfTheOtherImages) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Random random({seed, 30});
+    const std::vector<ImageBoxes> images = random_boxes(random, 30);
+    for (const size_t groups : {1u, 2u, 7u, 20u, 30u}) {
+      const std::vector<double> without = mean_average_precision_without(images, 5, groups);
+      ASSERT_EQ(without.size(), groups);
+      for (size_t group = 0; group < groups; ++group) {
+        std::vector<ImageBoxes> kept;
+        for (size_t i = 0; i < images.size(); ++i)
+          if (i % groups != group) kept.push_back(images[i]);
+        const double plain = mean_average_precision(kept, 5);
+        EXPECT_EQ(std::bit_cast<uint64_t>(without[group]), std::bit_cast<uint64_t>(plain))
+            << "seed " << seed << ", without group " << group << " of " << groups << ": " << without[group] << ", not "
+            << plain;
+      }
+    }
+  }
 }
 
 /// Two, three and nine processes: 6 batches of 7 images, the last of 5, of which each has its own.

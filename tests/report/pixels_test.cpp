@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "src/report/headline.h"
 #include "tests/report/full_report.h"
@@ -99,6 +100,24 @@ TEST(BoxesReport, ShowsApAndNoPictureCount) {
   EXPECT_EQ(curves.size(), 2u);
   EXPECT_EQ(report_html(testing::full_report(10)).find("<section id=\"classes\""), std::string::npos);
   EXPECT_NEAR(headline(report).lost.points, 100.0 * 34 / 101, 1e-9);  // of recalls 0, 0.01 .. 1 those above 2/3
+}
+
+/// What was computed once is what all forms of a report show: none compares the networks again.
+TEST(BoxesReport, DifferencesAreThoseOfTheReport) {
+  Report report = testing::boxes_report();
+  const auto forms = [&] {
+    return std::vector{report_table(report), report_json(report), report_svg(report), report_html(report)};
+  };
+  const std::vector<std::string> anew = forms();
+  report.differences = differences(report);
+  EXPECT_EQ(forms(), anew);
+  report.differences->lost.points = 12.34;
+  const std::vector<std::string> given = forms();
+  for (size_t i = 0; i < given.size(); ++i) {
+    EXPECT_EQ(anew[i].find("12.34"), std::string::npos) << i;
+    EXPECT_NE(given[i].find("12.34"), std::string::npos) << i;
+  }
+  EXPECT_NE(given[3].find("12.34"), given[3].rfind("12.34"));  // in a card and in a sentence
 }
 
 /// RFC 4648, of all three remainders: what a PNG's bytes end with is in the page.

@@ -93,6 +93,7 @@ ExitCode evaluate(const Common& common, const EvaluateCommand& options) {
     report.rows.push_back(std::move(row));
   }
   count_differing(report.rows);
+  report.differences = differences(report);
   print_result(common, report_table(report), [&] { return report_json(report); });
   return ExitCode::ok;
 }

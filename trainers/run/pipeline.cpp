@@ -64,7 +64,10 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
   if (const std::string note = chance_note(report.rows.front().evaluation); !note.empty()) report.notes.push_back(note);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
-  if (const Paired lost = headline(report).lost; lost.told_apart() && lost.points > 0)
+  if (run.data.detector || run.data.task().pixels())
+    say("comparing the networks' scores, which takes seconds where there are thousands of test images");
+  report.differences = differences(report);
+  if (const Paired& lost = report.differences->lost; lost.told_apart() && lost.points > 0)
     report.notes.push_back(diagnose(run, model, scales));
   return report;
 } catch (const std::exception& error) {
