@@ -196,31 +196,6 @@ TEST(Train, OutOfMemoryInValidationDoesNotBlameTheTrainingBatch) {
   EXPECT_EQ(third.epochs.size(), 2u);  // of three; the second is validated again
 }
 
-/// States of so short epochs are not all written: the last one is, whatever ends the validation.
-TEST(Train, InterruptedValidationLosesNothing) {
-  const Folder folder("interrupted");
-  Training training(short_recipe(), folder.path() + "/state.safetensors", false);
-  training.recipe_.epochs = 20;
-  std::string written;
-  int states = 0;
-  training.phase.epoch_done = [&](const EpochResult& result) {
-    const std::string state = read_file(training.phase.checkpoint);
-    states += state != written;
-    written = state;
-    if (result.epoch == 18) throw Error(ExitCode::interrupted, "Ctrl-C");
-  };
-  message_of(ExitCode::interrupted, [&] { training.run(); });
-  EXPECT_LT(states, 19);  // writing one takes as long as an epoch
-
-  Training second(training.recipe_, training.phase.checkpoint, false);
-  second.phase.resume = true;
-  int steps = 0;
-  second.phase.stop = [&] { return ++steps, false; };
-  second.run();
-  EXPECT_EQ(steps, 4);                  // of the last epoch
-  EXPECT_EQ(second.epochs.size(), 2u);  // the interrupted one is validated again
-}
-
 TEST(Train, EmaIsWhatValidationSeesAndWhatRemains) {
   OptimizerRecipe recipe = short_recipe();
   recipe.ema = 0.9;

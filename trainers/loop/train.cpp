@@ -71,13 +71,8 @@ class Trainer {
       run_epoch();
       require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
       require_finite_outputs();
-      const bool saved = save_epoch();
-      try {
-        if (phase_.epoch_done) validate();
-      } catch (const Error&) {  // of Ctrl-C, too: what the epoch made is kept
-        if (!saved && gpu_works(device_)) save();
-        throw;
-      }
+      save();  // before validation, which may be interrupted too
+      if (phase_.epoch_done) validate();
     }
     finish();
   }
@@ -235,19 +230,9 @@ class Trainer {
     save();
   }
 
-  /// Saves the state after an epoch, unless that would take more than a small share of the time: epochs of half a
-  /// second end faster than their state is on a disk. Returns whether it did.
-  bool save_epoch() {
-    constexpr double kShare = 0.05;
-    const bool pays = saving_seconds_ <= kShare * seconds_since(saved_);
-    pays ? save() : require_finite(phase_, position_);
-    return pays;
-  }
-
-  void save() {
+  void save() const {
     require_finite(phase_, position_);
     if (phase_.ranks != nullptr && !phase_.ranks->first()) return;
-    const auto start = Clock::now();
     TensorFile file;
     put_tensors(file, "weights", *phase_.weights);
     if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
@@ -257,8 +242,6 @@ class Trainer {
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
     }
-    saved_ = Clock::now();
-    saving_seconds_ = seconds_since(start);
   }
 
   void resume() {
@@ -347,8 +330,6 @@ class Trainer {
   std::optional<double> first_loss_, last_loss_;  // of the phase's first step; of the last step known to have ended
   double exchange_share_ = 0;                     // of the last epoch, since this process resumed it
   Position position_;                             // its step counts launches, its sums only steps known to have ended
-  Clock::time_point saved_;                       // when the last state was written
-  double saving_seconds_ = 0;                     // for how long it was
 };
 
 }  // namespace
