@@ -16,7 +16,7 @@ using batch_norm::kThreads;
 using batch_norm::kValues;
 
 constexpr int kBlocksPerMultiprocessor = 4;  // 64 registers a thread
-/// Rows loaded before any is used: 64 or 96 bytes a thread, of one tensor, of two or of three.
+/// Rows that a thread loads before it uses any, where it reads so many tensors: 64 or 96 bytes in flight.
 constexpr int rows_at_once(int tensors) { return tensors == 1 ? 4 : 2; }
 
 /// Calls f with a value of the 16-bit type that `type` names.

@@ -134,10 +134,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 template <class T>
 __device__ void flat_sums(const NormQuantization& work, long at, long left, float (&sum)[kValues]) {
   const int channels = work.x.channels;
-  const float *const gain = work.numbers + static_cast<long>(kNormGain) * channels, *const offset =
-                                                                                        work.numbers +
-                                                                                        static_cast<long>(kNormOffset) *
-                                                                                            channels;
+  const float* gain = work.numbers + static_cast<long>(kNormGain) * channels;
+  const float* offset = work.numbers + static_cast<long>(kNormOffset) * channels;
   int c = static_cast<int>(at % channels);
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {

@@ -38,6 +38,7 @@ struct Functions {
   int (*create_header)(Handle handle, Handle* header) = nullptr;
   int (*destroy_header)(Handle header) = nullptr;
   int (*parse_header)(Handle handle, const unsigned char* data, size_t bytes, Handle header) = nullptr;
+  int (*size)(Handle header, unsigned* width, unsigned* height) = nullptr;
   int (*is_supported)(Handle handle, Handle header, int* answer) = nullptr;  // 0: yes
   int (*begin_batches)(Handle handle, Handle state, int batch, int threads, int format) = nullptr;
   int (*decode)(Handle handle, Handle state, const unsigned char* const* data, const size_t* bytes, Output* outputs,
@@ -67,6 +68,7 @@ Functions load() {
   find(f.create_header, "nvjpegJpegStreamCreate");
   find(f.destroy_header, "nvjpegJpegStreamDestroy");
   find(f.parse_header, "nvjpegJpegStreamParseHeader");
+  find(f.size, "nvjpegJpegStreamGetFrameDimensions");
   find(f.is_supported, "nvjpegDecodeBatchedSupported");
   find(f.begin_batches, "nvjpegDecodeBatchedInitialize");
   find(f.decode, "nvjpegDecodeBatched");
@@ -105,18 +107,25 @@ struct NvJpeg::State {
     data.clear(), bytes.clear(), outputs.clear();
     for (size_t i = 0; i < files.size(); ++i) {
       const EncodedJpeg& file = files[i];
-      if (hardware) {
-        int unsupported = 1;
-        const bool parsed = functions().parse_header(handle, file.data, file.bytes, header) == 0;
-        if (!parsed || functions().is_supported(handle, header, &unsupported) != 0 || unsupported != 0) {
-          refused.files.push_back(i);
-          continue;
-        }
+      if (!decodes(file)) {
+        refused.files.push_back(i);
+        continue;
       }
       data.push_back(file.data);
       bytes.push_back(file.bytes);
       outputs.push_back({{file.pixels}, {static_cast<size_t>(file.width) * channels}});
     }
+  }
+
+  /// Whether nvJPEG decodes the file to as many pixels as there is memory for: it reads the header by itself.
+  bool decodes(const EncodedJpeg& file) const {
+    const Functions& f = functions();
+    unsigned width = 0, height = 0;
+    if (f.parse_header(handle, file.data, file.bytes, header) != 0 || f.size(header, &width, &height) != 0)
+      return false;
+    if (static_cast<int>(width) != file.width || static_cast<int>(height) != file.height) return false;
+    int unsupported = 0;
+    return !hardware || (f.is_supported(handle, header, &unsupported) == 0 && unsupported == 0);
   }
 
   int channels = 3;
@@ -157,7 +166,7 @@ std::string NvJpeg::describe() const {
 }
 
 NvJpeg::Refused NvJpeg::decode(int lane_number, std::span<const EncodedJpeg> files, CudaStream stream) {
-  constexpr int kThreads = 8;  // of the host, for files that the cores decode less than 50 of
+  constexpr int kThreads = 8;  // of the host, which decode a part of each file where there are no engines
   const Functions& f = functions();
   State& s = *state_;
   State::Lane& lane = s.lanes.at(static_cast<size_t>(lane_number));

@@ -319,7 +319,7 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   const auto difference = [&] { return c.promised() ? fmt::format("{} codes differ", c.differing_codes()) : ""; };
   if (!mine.empty()) {
     Loader loader(*set.dataset, mine, set.transform, loading);
-    ThreadPool threads(std::max(1, usable_cores() / sharing.size));
+    ThreadPool threads(set.threads > 0 ? set.threads : usable_cores());
     Batch batch;
     for (long number = sharing.rank; loader.next(batch); number += sharing.size) {
       throw_if_interrupted();

@@ -108,7 +108,7 @@ TEST_F(Voc, AnImageMayHaveAnyEndingAndVocsOwnComesFirst) {
   folder_.write("VOC/JPEGImages/b.png", png_bytes(testing::noise(60, 60, 3, 2)));  // a mask, say
   EXPECT_EQ(open_dataset(spec())->read(0).width, 50);
   std::filesystem::remove(folder_.path("VOC/JPEGImages/b.png"));
-  for (const char* ending : {".JPG", ".jpeg", ".JPEG"}) {
+  for (const char* ending : {".JPG", ".jpeg", ".JPEG", ".png", ".PNG", ".bmp", ".webp"}) {  // whatever is in it
     std::filesystem::rename(folder_.path("VOC/JPEGImages/b.jpg"), folder_.path("VOC/JPEGImages/b") + ending);
     EXPECT_EQ(open_dataset(spec())->read(0).width, 50) << ending;
     std::filesystem::rename(folder_.path("VOC/JPEGImages/b") + ending, folder_.path("VOC/JPEGImages/b.jpg"));

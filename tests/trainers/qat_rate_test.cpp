@@ -68,14 +68,16 @@ TEST(UntrainedNote, NamesTheKeysOfARecipeThatTrainsNothing) {
 TEST(ChanceNote, IsOfAClassifierThatKnowsNothing) {
   Evaluation network{.name = "float", .task = {Labels::image, {10, 1, 1}}, .images = 1000};
   network.top1 = 0.118;  // of a hundred such networks that guess, two are better
-  EXPECT_EQ(chance_note(network).rfind("float is right on 11.80 % of 1000 images, no more than by chance with 10 ", 0),
-            0U)
-      << chance_note(network);
+  const std::string untrained = chance_note(network, false), trained = chance_note(network, true);
+  EXPECT_EQ(untrained.rfind("float is right on 11.80 % of 1000 images, no more than by chance with 10 ", 0), 0U)
+      << untrained;
+  EXPECT_NE(untrained.find("train.epochs trains it"), std::string::npos) << untrained;
+  EXPECT_NE(trained.find("another train.learning_rate may help"), std::string::npos) << trained;
   network.top1 = 0.120;
-  EXPECT_EQ(chance_note(network), "");
+  EXPECT_EQ(chance_note(network, false), "");
   network.top1 = 0.118;
   network.task.labels = Labels::boxes;
-  EXPECT_EQ(chance_note(network), "");
+  EXPECT_EQ(chance_note(network, false), "");
 }
 
 TEST(QatRate, IsTrainedWithAndSaid) {

@@ -25,8 +25,10 @@ size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAl
 size_t pixel_bytes(const Image& image) { return static_cast<size_t>(image.height) * image.width * image.channels; }
 
 /// Makes room for `bytes`, and for somewhat more so that the next batches fit too. What it held is lost.
-void make_room(DeviceBuffer& buffer, size_t bytes, const char* what) {
+void make_room(DeviceBuffer& buffer, size_t bytes, const char* what) try {
   if (buffer.bytes() < bytes) buffer = {}, buffer = DeviceBuffer(bytes + bytes / 4, what);
+} catch (const OutOfGpuMemory& error) {
+  throw promise_error(fmt::format("data.decode: gpu: {}; set data.decode=cpu, or a smaller batch_size", error.what()));
 }
 void make_room(PinnedBuffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) buffer = {}, buffer = PinnedBuffer(bytes + bytes / 4);

@@ -44,7 +44,7 @@ std::string untrained_note(const Recipe& recipe) {
          "--set qat.epochs=3 trains it on with its int8 codes";
 }
 
-std::string chance_note(const Evaluation& network) {
+std::string chance_note(const Evaluation& network, bool was_trained) {
   constexpr double kDeviations = 1.96;
   const double classes = network.task.classes();
   if (network.task.labels != Labels::image || network.images == 0 || classes < 2) return "";
@@ -53,9 +53,9 @@ std::string chance_note(const Evaluation& network) {
   if (network.top1 > by_chance + kDeviations * scatter) return "";
   return fmt::format(
       "{} is right on {:.2f} % of {} images, no more than by chance with {:g} classes, so these numbers do not tell "
-      "what int8 costs: train.epochs trains it, model.weights takes weights that are trained, and data must be as they "
-      "were trained with",
-      network.name, 100 * network.top1, network.images, classes);
+      "what int8 costs: {}, model.weights takes weights that are trained, and data must be as they were trained with",
+      network.name, 100 * network.top1, network.images, classes,
+      was_trained ? "more of train.epochs or another train.learning_rate may help" : "train.epochs trains it");
 }
 
 std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe, std::optional<double> first) {

@@ -28,7 +28,7 @@ std::string untrained_note(const Recipe& recipe);
 
 /// Returns that a classifier is right no more often than by chance, so that what int8 costs cannot be seen, and the
 /// keys that may be missing; "" if it knows more.
-std::string chance_note(const Evaluation& network);
+std::string chance_note(const Evaluation& network, bool was_trained);
 
 /// Returns a warning about the last of `epochs` (the lines of metrics.jsonl), or "". It warns if the training loss
 /// (cross-entropy) exceeds twice the smallest of the phase's earlier epochs by more than 0.5, unless the epoch before

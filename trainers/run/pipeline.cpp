@@ -61,7 +61,9 @@ std::optional<Report> train_and_report(const Run& run, Weights& weights, Quantiz
   const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges, scales);
   Report report = measure_and_report(run, model, *ptq, engines);
   if (!ranges.chosen.empty()) report.notes.push_back(ranges.chosen);
-  if (const std::string note = chance_note(report.rows.front().evaluation); !note.empty()) report.notes.push_back(note);
+  const bool was_trained = run.recipe.train.epochs > 0;
+  if (const std::string note = chance_note(report.rows.front().evaluation, was_trained); !note.empty())
+    report.notes.push_back(note);
   if (run.ranks) run.ranks->leave();
   if (!run.writes()) return std::nullopt;
   if (run.data.detector || run.data.task().pixels())

@@ -240,14 +240,18 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
   return spec;
 }
 
+int least_activation_bits(const QuantRecipe& quant) {
+  int bits = quant.activation_bits;
+  for (const LayerBitsRecipe& layer : quant.layers)
+    if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
+  return bits;
+}
+
 EdgeScales edge_scales(const Run& run) {
   const Recipe& recipe = run.recipe;
   if (recipe.quant.scales) return *recipe.quant.scales;
   if (recipe.qat.epochs == 0) return EdgeScales::fixed;
-  int bits = recipe.quant.activation_bits;
-  for (const LayerBitsRecipe& layer : recipe.quant.layers)
-    if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
-  if (bits < 8) return EdgeScales::lsq;
+  if (least_activation_bits(recipe.quant) < 8) return EdgeScales::lsq;
   const bool observable = (run.ranks == nullptr || run.device.is_cpu()) && recipe.parallel.stages.empty();
   return observable ? EdgeScales::observed : EdgeScales::fixed;
 }

@@ -72,6 +72,9 @@ void whiten_first_layer(Weights& weights, const Run& run);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
 
+/// Returns the fewest bits that the recipe gives to activations: quant.activation_bits, or those of a layer.
+int least_activation_bits(const QuantRecipe& quant);
+
 /// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
 /// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
 /// little, or fixed where observing is not possible (several processes on GPUs, stages).

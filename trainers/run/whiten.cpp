@@ -39,6 +39,10 @@ const Node& reader_of_images(const Graph& graph) {
           node.name));
     found = &node;
   }
+  const Shape& image = graph.nodes.front().shape;
+  if (found->window.kernel_h > image.h || found->window.kernel_w > image.w)
+    throw usage_error(fmt::format("model.whiten: the filters of '{}' are larger than the images ({}); leave it out",
+                                  found->name, to_string(image)));
   return *found;
 }
 

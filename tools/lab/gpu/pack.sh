@@ -75,8 +75,11 @@ strip "$stage"/bin/*
 for program in "$stage"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\/(usr\/)?lib/ { print $3 }' | sort -u |
   grep -vE '/lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|gomp|torch.*|c10.*|cu.*|nv.*|nccl.*)\.so' |
   while read -r library; do cp -L "$library" "$stage/lib/"; done
-nvjpeg=$root/.deps/nvidia/cu13/lib/libnvjpeg.so.13  # data.decode: gpu; octet loads it, so no program is linked with it
-if [ -e "$nvjpeg" ]; then cp -L "$nvjpeg" "$stage/lib/"; else echo "pack: no $nvjpeg: data.decode: gpu needs the GPU machine's (tools/setup.sh --cuda)" >&2; fi
+nvjpeg=  # data.decode: gpu; octet loads it, so no program is linked with it
+for folder in "$root/.deps/nvidia/cu13/lib" "$root/.deps/torch/../nvidia/cu13/lib" "${CUDA_HOME:-/usr/local/cuda}/lib64"; do
+  [ -n "$nvjpeg" ] || [ ! -e "$folder/libnvjpeg.so.13" ] || nvjpeg=$folder/libnvjpeg.so.13
+done
+if [ -n "$nvjpeg" ]; then cp -L "$nvjpeg" "$stage/lib/"; else echo "pack: no libnvjpeg.so.13 here: data.decode: gpu needs the GPU machine's (tools/setup.sh --cuda)" >&2; fi
 if [ -n "$data" ]; then
   folder=$stage/data/binary  # where stages choose and final look
   [ ! -e "$data/unpack.py" ] || folder=$stage/data
