@@ -21,7 +21,7 @@ struct EncodedJpeg {
   const uint8_t* data = nullptr;  ///< on the host; page-locked memory is copied faster
   size_t bytes = 0;
   uint8_t* pixels = nullptr;  ///< on the device: [height, width, channels], interleaved RGB or luminance
-  int width = 0;
+  int height = 0, width = 0;  ///< a file of another size is refused
 };
 
 /// Decodes batches by the GPU's own JPEG engines where it has some (A100, H100, H200 and newer data-center GPUs) and

@@ -152,7 +152,7 @@ void GpuPictures::decode(Batch& batch, size_t first, const std::vector<uint8_t*>
     const PicturePlan& plan = batch.plans[first + i];
     if (plan.file.empty()) continue;
     std::memcpy(file, plan.file.data(), plan.file.size());
-    files.push_back({file, plan.file.size(), pixels[i], plan.image.width});
+    files.push_back({file, plan.file.size(), pixels[i], plan.image.height, plan.image.width});
     owners.push_back(first + i);
     file += aligned(plan.file.size());
   }
