@@ -14,6 +14,7 @@
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/net/shapes.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/run.h"
 
