@@ -111,20 +111,23 @@ def measure_training(peer, options):
     return result
 
 
+def by_events(step, count):
+    """Milliseconds of each of `count` steps on the GPU."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    for event in events[:-1]:
+        event.record()
+        step()
+    events[-1].record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
 def timed(step, seconds):
     """Milliseconds of each step, for about `seconds`, after warm-up."""
-    def run(count):
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-        for event in events[:-1]:
-            event.record()
-            step()
-        events[-1].record()
-        torch.cuda.synchronize()
-        return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
-    run(WARM_UP_STEPS)
-    guess = statistics.median(run(5))
+    by_events(step, WARM_UP_STEPS)
+    guess = statistics.median(by_events(step, 5))
     torch.cuda.reset_peak_memory_stats()
-    return run(max(10, min(5000, int(seconds * 1e3 / guess))))
+    return by_events(step, max(10, min(5000, int(seconds * 1e3 / guess))))
 
 
 def figures(times, options):

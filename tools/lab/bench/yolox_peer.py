@@ -14,6 +14,8 @@ import types
 
 import torch
 
+import training_peers
+
 CLASSES, PLACES, GREY, OVERLAP, SEED = 80, 120, 114, 0.45, 1
 WARM_UP_STEPS, FEWEST = 5, 10
 GIB = 2**30
@@ -108,20 +110,14 @@ def _without_emptying():
 def milliseconds(step, seconds, device):
     """Of each call, sorted: by events on a GPU, after a warm-up."""
     def run(count):
-        if device == "cpu":
-            times = []
-            for _ in range(count):
-                start = time.perf_counter()
-                step()
-                times.append(1e3 * (time.perf_counter() - start))
-            return times
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-        for event in events[:-1]:
-            event.record()
+        if device != "cpu":
+            return training_peers.by_events(step, count)
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
             step()
-        events[-1].record()
-        torch.cuda.synchronize()
-        return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+            times.append(1e3 * (time.perf_counter() - start))
+        return times
     run(WARM_UP_STEPS)
     guess = statistics.median(run(3))
     return sorted(run(max(FEWEST, min(5000, int(seconds * 1e3 / guess)))))
