@@ -11,16 +11,15 @@ import os
 import pathlib
 import re
 import shlex
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
-import zlib
 
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 import forked_octet  # noqa: E402
+from written_files import png_file  # noqa: E402
 
 try:
     import judge
@@ -74,12 +73,7 @@ class Pictures(quantization.CalibrationDataReader):
 
 def png(image):
     """uint8 [H, W, 3] as a file."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + row.tobytes() for row in image)
-    header = struct.pack(">IIBBBBB", image.shape[1], image.shape[0], 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return png_file([row.tobytes() for row in image], image.shape[1], 8, 2)
 
 
 class Advice(unittest.TestCase):
