@@ -76,7 +76,7 @@ for program in "$stage"/bin/*; do ldd "$program"; done | awk '$3 ~ /^\/(usr\/)?l
   grep -vE '/lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+|z|gomp|torch.*|c10.*|cu.*|nv.*|nccl.*)\.so' |
   while read -r library; do cp -L "$library" "$stage/lib/"; done
 nvjpeg=  # data.decode: gpu; octet loads it, so no program is linked with it
-for folder in "$root/.deps/nvidia/cu13/lib" "$root/.deps/torch/../nvidia/cu13/lib" "${CUDA_HOME:-/usr/local/cuda}/lib64"; do
+for folder in "${OCTET_TORCH_DIR:-$root/.deps/torch}/../nvidia/cu13/lib" "$root/.deps/nvidia/cu13/lib" "${CUDA_HOME:-/usr/local/cuda}/lib64"; do
   [ -n "$nvjpeg" ] || [ ! -e "$folder/libnvjpeg.so.13" ] || nvjpeg=$folder/libnvjpeg.so.13
 done
 if [ -n "$nvjpeg" ]; then cp -L "$nvjpeg" "$stage/lib/"; else echo "pack: no libnvjpeg.so.13 here: data.decode: gpu needs the GPU machine's (tools/setup.sh --cuda)" >&2; fi
