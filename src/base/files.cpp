@@ -14,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "src/base/error.h"
@@ -117,10 +116,11 @@ std::string read_file(const std::string& path) {
   if (!S_ISREG(info.st_mode)) throw data_error(fmt::format("{}: is not a regular file", path));
   std::ifstream in(path, std::ios::binary);
   if (!in) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  std::ostringstream contents;
-  if (info.st_size > 0) contents << in.rdbuf();
-  if (!in || !contents) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  return std::move(contents).str();
+  std::string contents(static_cast<size_t>(info.st_size), '\0');
+  in.read(contents.data(), static_cast<std::streamsize>(contents.size()));
+  if (in.bad()) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
+  contents.resize(static_cast<size_t>(in.gcount()));  // it may have become shorter meanwhile
+  return contents;
 }
 
 void write_file_atomically(const std::string& path, std::string_view contents) {

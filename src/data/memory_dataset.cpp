@@ -119,6 +119,7 @@ MemoryImages read_files(const std::string& folder, const std::vector<std::string
       throw data_error(path + ": no such file; point data.path at the folder of CIFAR's binary version");
     }
     append_cifar_records(read_file(path), layout, path, images);
+    images.pixels.reserve(images.pixels.size() * (file == files.front() ? files.size() : 1));  // they are of one size
   }
   return images;
 }
@@ -172,8 +173,9 @@ void append_cifar_records(const std::string& bytes, const CifarLayout& layout, c
     throw data_error(
         fmt::format("{}: {} bytes are not whole records of {}; fetch it again", name, bytes.size(), record));
   }
-  size_t at = images.pixels.size();
-  images.pixels.resize(at + count * kCifarChannels * kCifarPlane);
+  const size_t before = images.pixels.size();
+  images.pixels.resize(before + count * kCifarChannels * kCifarPlane);
+  uint8_t* out = images.pixels.data() + before;
   for (size_t i = 0; i < count; ++i) {
     const auto* source = reinterpret_cast<const uint8_t*>(bytes.data()) + i * record;
     const uint8_t label = source[layout.label_bytes - 1];
@@ -183,7 +185,7 @@ void append_cifar_records(const std::string& bytes, const CifarLayout& layout, c
     images.labels.push_back(label);
     source += layout.label_bytes;
     for (size_t p = 0; p < kCifarPlane; ++p) {
-      for (size_t c = 0; c < kCifarChannels; ++c) images.pixels[at++] = source[c * kCifarPlane + p];
+      for (size_t c = 0; c < kCifarChannels; ++c) *out++ = source[c * kCifarPlane + p];
     }
   }
 }
