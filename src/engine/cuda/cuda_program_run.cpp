@@ -175,7 +175,7 @@ void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
 
 void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {
   const size_t bytes = graph_.nodes[node].image_bytes() * batch;
-  if (shown_.size() < bytes) shown_.resize(bytes);  // never smaller: growing again would write zeros
+  if (shown_.bytes() < bytes) shown_ = {}, shown_ = PinnedBuffer(bytes);
   at_node(node, [&] { download(node, batch, shown_.data(), "running it on the GPU"); });
   tap(static_cast<int>(node), shown_.data(), bytes);
 }
