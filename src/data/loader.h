@@ -21,6 +21,7 @@ namespace octet {
 struct Epoch {
   uint64_t seed = 0;
   int number = 0;
+  bool operator==(const Epoch&) const = default;
 };
 
 /// Shuffles `values` into the order in which the epoch shows them.

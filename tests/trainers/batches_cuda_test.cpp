@@ -32,12 +32,18 @@ RunData colour_data() {
   return data;
 }
 
-/// Three epochs, the second from its third batch on.
-void expect_cpu_bytes(const RunData& data, ResidentImages resident_images) {
+/// Epochs, and from which of their batches on.
+using Course = std::vector<std::pair<int, long>>;
+
+/// Runs the course; of `epochs` epochs those that follow others are begun before.
+void expect_cpu_bytes(const RunData& data, ResidentImages resident_images,
+                      const Course& course = {{0, 0}, {1, 2}, {5, 0}}, int epochs = 0) {
   const auto expected = make_batches(data, {.batch_size = kBatch});
-  const auto actual = make_batches(data, {kBatch, {at::kCUDA, 0}, resident_images});
-  int compared = 0;
-  for (const auto& [epoch, first] : std::vector<std::pair<int, long>>{{0, 0}, {1, 2}, {5, 0}}) {
+  const auto actual = make_batches(
+      data, {.batch_size = kBatch, .device = {at::kCUDA, 0}, .resident_images = resident_images, .epochs = epochs});
+  int compared = 0, wanted = 0;
+  for (const auto& [epoch, first] : course) {
+    wanted += static_cast<int>(7 - first);
     expected->begin({.seed = 9, .number = epoch}, first);
     actual->begin({.seed = 9, .number = epoch}, first);
     while (const Batches::Labelled* want = expected->next()) {
@@ -52,7 +58,7 @@ void expect_cpu_bytes(const RunData& data, ResidentImages resident_images) {
     }
     EXPECT_EQ(actual->next(), nullptr);
   }
-  EXPECT_EQ(compared, 7 + 5 + 7);
+  EXPECT_EQ(compared, wanted);
 }
 
 TEST(BatchesCuda, ResidentAreTheLoaders) {
@@ -77,6 +83,13 @@ TEST(BatchesCuda, ResidentGrey) {
 TEST(BatchesCuda, UploadedAreTheLoaders) {
   OCTET_NEEDS_GPU();
   expect_cpu_bytes(colour_data(), ResidentImages::off);
+}
+
+/// Also of an epoch that begins again, as after a loss that is not finite, and of one that was not begun.
+TEST(BatchesCuda, UploadedOfTheNextEpochAreBegunBefore) {
+  OCTET_NEEDS_GPU();
+  const Course course = {{0, 0}, {1, 0}, {1, 3}, {1, 0}, {2, 0}, {2, 0}, {3, 0}, {3, 0}, {0, 0}, {2, 1}};
+  for (const int epochs : {2, 4, 9}) expect_cpu_bytes(colour_data(), ResidentImages::off, course, epochs);
 }
 
 TEST(BatchesCuda, ResizedOnTheCpuAndUploaded) {

@@ -37,6 +37,7 @@ struct BatchesOptions {
   ResidentImages resident_images = ResidentImages::automatic;  ///< the recipe's cuda.resident_images
   int rank = 0, ranks = 1;  ///< which share of every batch to make; ranks divides batch_size
   int joining_epochs = 0;   ///< the first epochs, which may have images of several (mosaic, mixup)
+  int epochs = 0;           ///< of the phase; a GPU's batches of the next one are begun before it, if there is one
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };

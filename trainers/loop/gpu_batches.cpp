@@ -179,7 +179,8 @@ struct Slot {
 };
 
 /// The loader fills page-locked memory; a second stream copies one batch ahead; the GPU normalizes. With data.decode:
-/// gpu the loader reads files, and that stream decodes one batch ahead.
+/// gpu the loader reads files, and that stream decodes one batch ahead. The first batch of the next epoch is fetched
+/// while the last steps of an epoch run: its images are there when validation has ended.
 class UploadedBatches : public Batches {
  public:
   UploadedBatches(const RunData& data, const BatchesOptions& options)
@@ -198,16 +199,17 @@ class UploadedBatches : public Batches {
   }
 
   void begin(const Epoch& epoch, long first_batch) override {
-    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
-    loader.memory = pinned_memory();
-    loader.plan = pictures_.has_value();
-    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
-    sent_ = taken_ = 0;
+    if (!begun_ || taken_ != end_ || epoch != epoch_ || first_batch != 0) {
+      load(epoch, first_batch);
+      sent_ = taken_ = end_ = 0;
+    }
+    begun_ = false;
+    end_ += static_cast<size_t>(loader_->batches() - first_batch);
   }
 
   const Labelled* next() override {
-    if (sent_ == taken_) fetch_ahead();  // the first batch of the epoch
-    if (sent_ == taken_) return nullptr;
+    if (taken_ == end_) return nullptr;
+    if (sent_ == taken_) fetch_ahead();  // the first batch of all
     Slot& slot = slots_[taken_++ % slots_.size()];
     const c10::Stream stream = current();
     slot.copied.block(stream);
@@ -229,11 +231,8 @@ class UploadedBatches : public Batches {
 
   void fetch_ahead() override {
     Slot& slot = slots_[sent_ % slots_.size()];
-    slot.copied.synchronize();  // its copy of two batches ago; the loader now fills this memory again
-    if (!loader_->next(slot.batch)) {
-      if (pictures_) pictures_->tell();
-      return;
-    }
+    slot.copied.synchronize();               // its copy of two batches ago; the loader now fills this memory again
+    if (!loader_->next(slot.batch)) return;  // the last epoch's were all
     std::copy(slot.batch.labels.begin(), slot.batch.labels.end(), reinterpret_cast<int64_t*>(slot.labels.data()));
     CudaStream stream = nullptr;
     {
@@ -250,10 +249,23 @@ class UploadedBatches : public Batches {
     }
     copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
     slot.copied.record(copies_);
-    ++sent_;
+    if (++sent_ != end_) return;
+    if (pictures_) pictures_->tell();
+    if (epoch_.number + 1 >= options_.epochs) return;
+    load({epoch_.seed, epoch_.number + 1}, 0);
+    begun_ = true;
   }
 
  private:
+  /// Lets the loader begin with an epoch.
+  void load(const Epoch& epoch, long first_batch) {
+    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
+    loader.memory = pinned_memory();
+    loader.plan = pictures_.has_value();
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
+    epoch_ = epoch;
+  }
+
   c10::Stream current() const { return c10::impl::VirtualGuardImpl(options_.device.type()).getStream(options_.device); }
 
   const RunData& data_;
@@ -264,6 +276,9 @@ class UploadedBatches : public Batches {
   std::array<Slot, 2> slots_;  // batch b of those sent is in slot b % 2
   std::optional<GpuPictures> pictures_;
   size_t sent_ = 0, taken_ = 0;
+  size_t end_ = 0;                // so many are sent and taken when the epoch ends that began last
+  Epoch epoch_;                   // the loader's: that one or, when all of its batches are sent, the next
+  bool begun_ = false;            // the loader's is the next
   std::optional<Loader> loader_;  // last: its threads end first
 };
 

@@ -33,7 +33,8 @@ BatchesOptions batches_of(const Phase& phase, const RunData& data) {
           .resident_images = phase.cuda.resident_images,
           .rank = mine.share,
           .ranks = mine.shares,
-          .joining_epochs = phase.recipe->epochs - data.mosaic_off};
+          .joining_epochs = phase.recipe->epochs - data.mosaic_off,
+          .epochs = phase.recipe->epochs};
 }
 
 /// Seeds LibTorch's own random number generator, which only dropout uses.

@@ -44,13 +44,14 @@ RunData data_of(const Options& options) {
 void measure(RunData& data, Decoding decode, const Options& options) {
   constexpr int kWarmUp = 8;  // batches: buffers grow, the loader gets ahead
   data.decode = decode;
-  const auto batches = make_batches(data, {.batch_size = options.batch, .device = {at::kCUDA, 0}});
+  const int all = options.batches + kWarmUp;  // at most so many epochs
+  const auto batches = make_batches(data, {.batch_size = options.batch, .device = {at::kCUDA, 0}, .epochs = all});
   int number = 0;
   double held = 0;
   Clock::time_point start = Clock::now();
-  for (int epoch = 0; number < options.batches + kWarmUp; ++epoch) {
+  for (int epoch = 0; number < all; ++epoch) {
     batches->begin({.seed = 1, .number = epoch}, 0);
-    while (number < options.batches + kWarmUp && batches->next() != nullptr) {
+    while (number < all && batches->next() != nullptr) {
       if (++number == kWarmUp) {
         gpu_finishes_its_work();
         start = Clock::now(), held = 0;
