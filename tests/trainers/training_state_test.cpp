@@ -10,6 +10,8 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "src/base/error.h"
 #include "tests/trainers/tiny.h"
@@ -56,6 +58,33 @@ TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
   restore_tensors(read, "weights", {{"conv.weight", target}, {"count", at::zeros({}, at::kInt)}}, path_);
   EXPECT_TRUE(target.equal(weight));
   EXPECT_TRUE(target.is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST_F(TrainingState, IsWrittenBesideTraining) {
+  StateWriter writer;
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    TensorFile file;
+    at::Tensor weight = at::arange(1 << 20, at::kFloat).mul_(epoch);
+    put_tensors(file, "weights", {{"fc.weight", weight}});
+    writer.write(path_, owner_, {.epoch = epoch}, std::move(file));
+    weight.zero_();  // the next step changes what was put
+  }
+  writer.wait();
+  TensorFile read;
+  EXPECT_EQ(read_state(path_, owner_, read).epoch, 3);
+  EXPECT_TRUE(get_tensors(read, "weights").at("fc.weight").equal(at::arange(1 << 20, at::kFloat).mul_(3)));
+}
+
+TEST_F(TrainingState, WhatCouldNotBeWrittenIsToldByTheNextCallOnce) {
+  StateWriter writer;
+  const std::string nowhere = folder_ + "/none/state.safetensors";
+  writer.write(nowhere, owner_, {}, {});
+  writer.settle();
+  EXPECT_NE(message_of(ExitCode::data, [&] { writer.wait(); }).find(nowhere), std::string::npos);
+  EXPECT_NO_THROW(writer.wait());
+  writer.write(nowhere, owner_, {}, {});
+  EXPECT_NE(message_of(ExitCode::data, [&] { writer.write(path_, owner_, {}, {}); }).find(nowhere), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 TEST_F(TrainingState, EveryNumberIsReadAgain) {

@@ -78,7 +78,11 @@ class Trainer {
     finish();
   }
 
-  const Position& position() const { return position_; }
+  /// Returns where training stands, once no state is being written any more.
+  const Position& stopped() {
+    states_.settle();
+    return position_;
+  }
 
   /// Returns a batch size that fits, after this one ran out of the GPU's memory. Nothing else may be called after it.
   std::optional<long> find_batch_that_fits() {
@@ -127,6 +131,7 @@ class Trainer {
     under_way_.epoch_ends();
     if (!stopping) return;
     save();
+    wait_for_state();
     throw Error(ExitCode::interrupted, fmt::format("interrupted in phase {}, epoch {}, step {}", phase_.name,
                                                    position_.epoch + 1, position_.step));
   }
@@ -200,11 +205,11 @@ class Trainer {
     });
   }
 
-  void validate_epoch() const {
+  void validate_epoch() {
     try {
       phase_.epoch_done(result());
     } catch (const c10::OutOfMemoryError&) {  // the batch size of training is not the cause
-      throw validation_failed(phase_, position_,
+      throw validation_failed(phase_, stopped(),
                               "the GPU is out of memory; take a smaller evaluate.batch_size, or free the GPU");
     } catch (const OthersLost&) {
       throw;
@@ -213,7 +218,7 @@ class Trainer {
       explain_epoch(error.what(), where.empty() ? "a picture of the validation" : where);
     } catch (const Error& error) {
       if (error.code() != ExitCode::promise) throw;
-      throw validation_failed(phase_, position_, error.what());
+      throw validation_failed(phase_, stopped(), error.what());
     }
   }
 
@@ -229,20 +234,27 @@ class Trainer {
     require_same_network("at the end");
     position_.finished = true;
     save();
+    wait_for_state();
   }
 
-  void save() const {
+  /// Begins writing the state, which is that of now.
+  void save() {
     require_finite(phase_, position_);
     if (phase_.ranks != nullptr && !phase_.ranks->first()) return;
     TensorFile file;
     put_tensors(file, "weights", *phase_.weights);
     if (phase_.quantized != nullptr) put_tensors(file, "quantizer", phase_.quantized->state());
     if (!position_.finished) step_.put_state(file);
-    try {
-      write_state(phase_.checkpoint, owner_, position_, std::move(file));
-    } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
-    }
+    explain_state([&] { states_.write(phase_.checkpoint, owner_, position_, std::move(file)); });
+  }
+
+  void wait_for_state() {
+    explain_state([this] { states_.wait(); });
+  }
+
+  /// Adds to the error of a state that could not be written which one there is.
+  void explain_state(const std::function<void()>& write) try { write(); } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}. {}", error.what(), kept_state(phase_)));
   }
 
   void resume() {
@@ -330,7 +342,8 @@ class Trainer {
   StepsUnderWay under_way_;
   std::optional<double> first_loss_, last_loss_;  // of the phase's first step; of the last step known to have ended
   double exchange_share_ = 0;                     // of the last epoch, since this process resumed it
-  Position position_;                             // its step counts launches, its sums only steps known to have ended
+  StateWriter states_;
+  Position position_;  // its step counts launches, its sums only steps known to have ended
 };
 
 }  // namespace
@@ -338,7 +351,7 @@ class Trainer {
 void train_phase(const Phase& phase, const RunData& data) {
   const OwnStream stream(phase.device());
   std::optional<Trainer> trainer;
-  const auto position = [&] { return trainer ? trainer->position() : Position{}; };
+  const auto position = [&] { return trainer ? trainer->stopped() : Position{}; };
   try {
     trainer.emplace(phase, data);
     trainer->run();

@@ -63,7 +63,7 @@ struct Phase {
   std::string images_of;    ///< the phase whose order and augmentation of images this one repeats; "": its own
   std::string fingerprint;  ///< hash of recipe and graph; a state file with another one is refused
   std::string anew;         ///< command that trains this phase anew into another folder, for messages; "": none
-  std::string checkpoint;   ///< state file, written atomically after each epoch and on Ctrl-C
+  std::string checkpoint;   ///< state file, written atomically beside the next epoch, and on Ctrl-C
   bool resume = false;
   std::function<void(const EpochResult&)> epoch_done;  ///< validates; with EMA while the weights hold the averages
   std::function<bool()> stop = interrupted;            ///< asked after each step

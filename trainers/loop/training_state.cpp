@@ -7,10 +7,14 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/json.h"
+#include "src/base/threads.h"
+#include "src/train/model/device.h"
 
 namespace octet {
 
@@ -48,12 +52,12 @@ at::ScalarType scalar_type_of(DType type, const std::string& name) {
 
 void put_tensors(TensorFile& file, const std::string& prefix, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
-    const at::Tensor plain = tensor.detach().cpu().contiguous();
+    const at::Tensor plain = to_host(tensor.detach());
     TensorData data;
     data.dtype = dtype_of(plain.scalar_type(), name);
     data.shape.assign(plain.sizes().begin(), plain.sizes().end());
-    data.bytes.resize(plain.nbytes());
-    if (!data.bytes.empty()) std::memcpy(data.bytes.data(), plain.const_data_ptr(), data.bytes.size());
+    const auto* bytes = static_cast<const std::byte*>(plain.const_data_ptr());
+    data.bytes.assign(bytes, bytes + plain.nbytes());
     file.tensors[prefix + "." + name] = std::move(data);
   }
 }
@@ -102,6 +106,29 @@ void write_state(const std::string& path, const StateOwner& owner, const Positio
   state.update({{"version", kStateVersion}, {"phase", owner.phase}, {"fingerprint", owner.fingerprint}});
   file.metadata[kMetadataKey] = spell_numbers(std::move(state)).dump();
   write_safetensors(path, file);
+}
+
+void StateWriter::write(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
+  wait();
+  const auto state = std::make_shared<TensorFile>(std::move(file));  // a std::function is copied
+  thread_ = start_thread(
+      [=, this] {
+        try {
+          write_state(path, owner, position, std::move(*state));
+        } catch (...) {
+          error_ = std::current_exception();
+        }
+      },
+      "the thread that writes " + path, "end other programs");
+}
+
+void StateWriter::wait() {
+  settle();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void StateWriter::settle() {
+  if (thread_.joinable()) thread_.join();
 }
 
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file) {

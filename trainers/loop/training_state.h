@@ -2,7 +2,9 @@
 // The state file of a phase: everything that a resumed run needs to end with the same bits.
 #pragma once
 
+#include <exception>
 #include <string>
+#include <thread>
 
 #include "src/base/safetensors.h"
 #include "trainers/loop/optimizer.h"
@@ -44,6 +46,24 @@ void restore_weights(const TensorFile& file, const NamedTensors& targets, const 
 
 /// Adds position and owner to `file` (metadata "octet_state", a JSON document) and writes it atomically.
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file);
+
+/// Writes states on a thread of its own, one after the other, while training goes on.
+class StateWriter {
+ public:
+  StateWriter() = default;
+  ~StateWriter() { settle(); }
+  StateWriter(const StateWriter&) = delete;
+  StateWriter& operator=(const StateWriter&) = delete;
+
+  /// Begins write_state() once the one before has ended. Throws what that one threw.
+  void write(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file);
+  void wait();    ///< until the last state is written; throws what its write_state() threw
+  void settle();  ///< until nothing is being written any more; the next write() or wait() throws what that threw
+
+ private:
+  std::thread thread_;
+  std::exception_ptr error_;  // written by the thread, read once it has ended
+};
 
 /// Reads a state file. Throws Error(usage) if it belongs to another phase, recipe or graph, Error(data) if it is
 /// damaged.
