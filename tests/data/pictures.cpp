@@ -53,6 +53,10 @@ Image noise(int height, int width, int channels, uint64_t seed) {
 }
 
 std::string jpeg_bytes(const Image& image, int quality, bool progressive) {
+  return jpeg_of(image, quality, {.progressive = progressive});
+}
+
+std::string jpeg_of(const Image& image, int quality, const JpegForm& form) {
   jpeg_compress_struct info = {};
   jpeg_error_mgr errors = {};
   info.err = jpeg_std_error(&errors);
@@ -65,8 +69,13 @@ std::string jpeg_bytes(const Image& image, int quality, bool progressive) {
   info.input_components = image.channels;
   info.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : image.channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
-  jpeg_set_quality(&info, quality, TRUE);
-  if (progressive) jpeg_simple_progression(&info);
+  jpeg_set_quality(&info, quality, /*force_baseline=*/!form.extended);
+  info.restart_interval = static_cast<unsigned>(form.restarts);
+  if (info.jpeg_color_space == JCS_YCbCr) {
+    info.comp_info[0].h_samp_factor = form.across;
+    info.comp_info[0].v_samp_factor = form.down;
+  }
+  if (form.progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);
   while (info.next_scanline < info.image_height) {
     const size_t stride = static_cast<size_t>(image.width) * image.channels;

@@ -31,6 +31,15 @@ Image gradient(int height, int width, int channels);
 Image noise(int height, int width, int channels, uint64_t seed);
 
 std::string jpeg_bytes(const Image& image, int quality, bool progressive = false);
+
+/// What a JPEG file may be besides.
+struct JpegForm {
+  bool extended = false;     ///< with the 16-bit divisors that a quality below 25 asks for
+  int restarts = 0;          ///< so many blocks of all colours between restart markers; 0: none
+  int across = 2, down = 2;  ///< pixels that share a colour
+  bool progressive = false;
+};
+std::string jpeg_of(const Image& image, int quality, const JpegForm& form);
 std::string png_bytes(const Image& image);
 std::string png_of_16_bits(int height, int width, const std::vector<uint16_t>& pixels);  ///< grey
 std::string webp_bytes(const Image& image);                                              ///< RGB, lossless
