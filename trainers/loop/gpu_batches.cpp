@@ -133,14 +133,13 @@ class ResidentBatches : public Batches {
     at::Tensor images =
         at::empty({static_cast<int64_t>(count * bytes)}, at::TensorOptions(options_.device).dtype(at::kByte));
     const CudaStream stream = current_stream(options_.device);
+    const PinnedBuffer part(std::min(count, at_once) * bytes);  // making one takes as long as filling it
     for (size_t first = 0; first < count; first += at_once) {
       const size_t end = std::min(count, first + at_once);
-      const size_t part_bytes = (end - first) * bytes;
-      const PinnedBuffer part(part_bytes);
       share_among_threads(static_cast<int64_t>(end - first), 1, [&](int64_t from, int64_t to) {
         for (int64_t i = from; i < to; ++i) read(first + i, bytes, part.data() + i * bytes);
       });
-      copy_to_device(images.mutable_data_ptr<uint8_t>() + first * bytes, part.data(), part_bytes, stream);
+      copy_to_device(images.mutable_data_ptr<uint8_t>() + first * bytes, part.data(), (end - first) * bytes, stream);
       Event copied;
       copied.record(stream);
       copied.wait();
