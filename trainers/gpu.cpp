@@ -58,6 +58,8 @@ at::Device choose_device_of_rank(const std::string& name, int processes, int pro
   return {at::kCUDA, 0};
 }
 
+void take_all_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
+
 void set_switches(at::Device device, const CudaRecipe& recipe) {
   if (device.is_cpu()) return;
   at::Context& context = at::globalContext();

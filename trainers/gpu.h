@@ -24,6 +24,12 @@ at::Device choose_device_of_rank(const std::string& name, int processes, int pro
 /// Sets this process's switches of cuDNN and TF32 as the recipe says. Does nothing for the CPU.
 void set_switches(at::Device device, const CudaRecipe& recipe);
 
+/// Gives streams all hardware queues that CUDA knows, 32 in place of 8; once CUDA has begun in this process it does
+/// nothing. Work in a queue waits for all that was launched there before, also by another stream, and a recorded step
+/// is launched as a whole: with 8 queues nvJPEG, which has many streams, began with a batch when the running step had
+/// ended.
+void take_all_queues();
+
 std::string device_name(at::Device device);  ///< "NVIDIA H200", "cpu"
 
 /// Returns device_name() for messages. In a build with CUDA the CPU's name comes with the reason why no GPU can be

@@ -110,6 +110,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   const bool speaks = !environment || environment->rank == 0;
   if (common.resume && is_finished({recipe, directory}))
     return speaks ? tell_finished(common, directory) : ExitCode::ok;
+  if (recipe.data.decode == Decoding::gpu) take_all_queues();
   const at::Device device =
       environment ? choose_device_of_rank(common.device, environment->size) : choose_device(common.device);
   RunStart start;

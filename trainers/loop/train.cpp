@@ -217,8 +217,9 @@ class Trainer {
       const std::string where = non_finite_output(phase_, data_);
       explain_epoch(error.what(), where.empty() ? "a picture of the validation" : where);
     } catch (const Error& error) {
+      wait_for_state();  // which a full disk keeps from being written before it keeps the report's page
       if (error.code() != ExitCode::promise) throw;
-      throw validation_failed(phase_, stopped(), error.what());
+      throw validation_failed(phase_, position_, error.what());
     }
   }
 
