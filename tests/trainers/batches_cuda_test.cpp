@@ -49,7 +49,6 @@ void expect_cpu_bytes(const RunData& data, ResidentImages resident_images,
     while (const Batches::Labelled* want = expected->next()) {
       const Batches::Labelled* batch = actual->next();
       ASSERT_NE(batch, nullptr);
-      actual->fetch_ahead();
       ASSERT_TRUE(batch->images.is_cuda());
       ASSERT_TRUE(batch->images.is_contiguous(at::MemoryFormat::ChannelsLast));
       ASSERT_TRUE(batch->images.cpu().equal(want->images)) << "epoch " << epoch << ", comparison " << compared;

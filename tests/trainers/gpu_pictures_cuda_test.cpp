@@ -103,7 +103,6 @@ Differences differences(const RunData& data) {
         ADD_FAILURE() << "a batch lacks";
         return found;
       }
-      actual->fetch_ahead();
       EXPECT_TRUE(batch->labels.cpu().equal(want->labels));
       const at::Tensor levels = batch->images.cpu().sub(want->images).abs().contiguous();  // [N, C, H, W]
       const float* level = levels.const_data_ptr<float>();

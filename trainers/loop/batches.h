@@ -25,9 +25,9 @@ class Batches {
     at::Tensor labels;  ///< int64 [N, LabelWriter::shape()]
   };
   /// Returns the next batch of the epoch, or null at its end. On a GPU the batch is always in the same memory, made
-  /// after the work that the current stream has queued so far; the host does not wait for it.
+  /// after the work that the current stream has queued so far; the host does not wait for that work, but with
+  /// data.decode: gpu for what was queued before the last batch.
   virtual const Labelled* next() = 0;
-  virtual void fetch_ahead() {}                        ///< called once the step of the last batch is launched
   virtual double waited_seconds() const { return 0; }  ///< that next() waited for images on the CPU, since begin()
 };
 
@@ -60,6 +60,15 @@ std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions&
 /// Returns batches made from images that stay on the GPU, where that is possible and they fit (with "auto" into a
 /// quarter of the free memory), else batches uploaded from the CPU. Call require_batches() before.
 std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options);
+
+/// Returns batches that a thread sends to the GPU (uploaded_batches.cpp).
+std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options);
+
+/// Returns memory on the GPU for one batch.
+Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options);
+
+/// Returns the value of each pixel, normalize_pixel(), as float [channels, 256] on `device`.
+at::Tensor normalization_tables(const RunData& data, at::Device device);
 
 /// Throws Error(usage) with the reason and the cure when the training images cannot stay on the GPU.
 void require_resident(const RunData& data, at::Device device);

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches on the GPU: made there from images that stay there, or uploaded one batch ahead.
+// Batches made on the GPU from images that stay there; and which kind of batches a GPU gets.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "kernels/core/quantize.h"
@@ -37,26 +31,6 @@ namespace {
 /// Share of the free memory that "auto" may fill with resident images.
 constexpr double kMaxShareOfFreeMemory = 0.25;
 constexpr size_t kUpload = 64 << 20;  // bytes sent to the GPU at once
-
-/// Returns memory on the GPU for one batch.
-Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
-  const Transform& transform = data.train_transform;
-  const at::TensorOptions on_gpu(options.device);
-  return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
-                    on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
-          at::empty(labels_shape(data, options.own_size()), on_gpu.dtype(at::kLong))};
-}
-
-/// Returns the value of each pixel, normalize_pixel(), as float [channels, 256] on `device`.
-at::Tensor normalization_tables(const RunData& data, at::Device device) {
-  const int channels = data.train_transform.channels;
-  at::Tensor tables = at::empty({channels, 256}, at::kFloat);
-  float* values = tables.mutable_data_ptr<float>();
-  for (int c = 0; c < channels; ++c)
-    for (int p = 0; p < 256; ++p)
-      values[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), data.mean.at(c), data.std.at(c));
-  return tables.to(device);
-}
 
 /// Page-locked memory that is being copied to the GPU. It is our own: LibTorch's cannot be freed when the GPU has
 /// failed.
@@ -169,118 +143,6 @@ class ResidentBatches : public Batches {
   size_t place_ = 0;           // where the next batch of all ranks begins in order_
 };
 
-/// A batch that is being copied: the loader's page-locked memory and its copy on the GPU.
-struct Slot {
-  Batch batch{pinned_memory()};
-  PinnedBuffer labels;
-  at::Tensor device_pixels, device_labels;
-  c10::Event copied{at::kCUDA}, consumed{at::kCUDA};
-};
-
-/// The loader fills page-locked memory; a second stream copies one batch ahead; the GPU normalizes. With data.decode:
-/// gpu the loader reads files, and that stream decodes one batch ahead. The first batch of the next epoch is fetched
-/// while the last steps of an epoch run: its images are there when validation has ended.
-class UploadedBatches : public Batches {
- public:
-  UploadedBatches(const RunData& data, const BatchesOptions& options)
-      : data_(data),
-        options_(options),
-        tables_(normalization_tables(data, options.device)),
-        batch_(empty_batch(data, options)),
-        copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)) {
-    static_assert(std::tuple_size_v<decltype(slots_)> == GpuPictures::kLanes);
-    if (data.decode == Decoding::gpu) pictures_.emplace(data);
-    for (Slot& slot : slots_) {
-      slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
-      slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
-      slot.device_labels = at::empty_like(batch_.labels);
-    }
-  }
-
-  void begin(const Epoch& epoch, long first_batch) override {
-    if (!begun_ || taken_ != end_ || epoch != epoch_ || first_batch != 0) {
-      load(epoch, first_batch);
-      sent_ = taken_ = end_ = 0;
-    }
-    begun_ = false;
-    end_ += static_cast<size_t>(loader_->batches() - first_batch);
-  }
-
-  const Labelled* next() override {
-    if (taken_ == end_) return nullptr;
-    if (sent_ == taken_) fetch_ahead();  // the first batch of all
-    Slot& slot = slots_[taken_++ % slots_.size()];
-    const c10::Stream stream = current();
-    slot.copied.block(stream);
-    const int channels = data_.train_transform.channels;
-    kernels::cuda_look_up_image({channels, tables_.const_data_ptr<float>()}, batch_.images.numel() / channels,
-                                slot.device_pixels.const_data_ptr<uint8_t>(), batch_.images.mutable_data_ptr<float>(),
-                                current_stream(options_.device));
-    batch_.labels.copy_(slot.device_labels, /*non_blocking=*/true);
-    slot.consumed.record(stream);
-    return &batch_;
-  }
-
-  ~UploadedBatches() override {  // a batch fetched ahead may still be copied
-    try {
-      copies_.synchronize();
-    } catch (const std::exception&) {  // the GPU failed, so nothing is copied any more
-    }
-  }
-
-  void fetch_ahead() override {
-    Slot& slot = slots_[sent_ % slots_.size()];
-    slot.copied.synchronize();               // its copy of two batches ago; the loader now fills this memory again
-    if (!loader_->next(slot.batch)) return;  // the last epoch's were all
-    std::copy(slot.batch.labels.begin(), slot.batch.labels.end(), reinterpret_cast<int64_t*>(slot.labels.data()));
-    CudaStream stream = nullptr;
-    {
-      const c10::StreamGuard guard(copies_);
-      stream = current_stream(options_.device);
-    }
-    const auto until_consumed = [&] { slot.consumed.block(copies_); };
-    if (pictures_) {
-      const int lane = static_cast<int>(sent_ % slots_.size());
-      pictures_->make(slot.batch, lane, slot.device_pixels.mutable_data_ptr<uint8_t>(), stream, until_consumed);
-    } else {
-      until_consumed();
-      copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
-    }
-    copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
-    slot.copied.record(copies_);
-    if (++sent_ != end_) return;
-    if (pictures_) pictures_->tell();
-    if (epoch_.number + 1 >= options_.epochs) return;
-    load({epoch_.seed, epoch_.number + 1}, 0);
-    begun_ = true;
-  }
-
- private:
-  /// Lets the loader begin with an epoch.
-  void load(const Epoch& epoch, long first_batch) {
-    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
-    loader.memory = pinned_memory();
-    loader.plan = pictures_.has_value();
-    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
-    epoch_ = epoch;
-  }
-
-  c10::Stream current() const { return c10::impl::VirtualGuardImpl(options_.device.type()).getStream(options_.device); }
-
-  const RunData& data_;
-  const BatchesOptions options_;
-  const at::Tensor tables_;
-  const Labelled batch_;
-  const c10::Stream copies_;
-  std::array<Slot, 2> slots_;  // batch b of those sent is in slot b % 2
-  std::optional<GpuPictures> pictures_;
-  size_t sent_ = 0, taken_ = 0;
-  size_t end_ = 0;                // so many are sent and taken when the epoch ends that began last
-  Epoch epoch_;                   // the loader's: that one or, when all of its batches are sent, the next
-  bool begun_ = false;            // the loader's is the next
-  std::optional<Loader> loader_;  // last: its threads end first
-};
-
 size_t resident_bytes(const RunData& data) {
   const PictureSize size = *data.train_set->common_size();
   return data.train.size() * size.height * size.width * data.train_transform.channels;
@@ -313,6 +175,24 @@ std::string why_not_resident(const RunData& data) {
 
 }  // namespace
 
+Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
+  const Transform& transform = data.train_transform;
+  const at::TensorOptions on_gpu(options.device);
+  return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
+                    on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
+          at::empty(labels_shape(data, options.own_size()), on_gpu.dtype(at::kLong))};
+}
+
+at::Tensor normalization_tables(const RunData& data, at::Device device) {
+  const int channels = data.train_transform.channels;
+  at::Tensor tables = at::empty({channels, 256}, at::kFloat);
+  float* values = tables.mutable_data_ptr<float>();
+  for (int c = 0; c < channels; ++c)
+    for (int p = 0; p < 256; ++p)
+      values[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), data.mean.at(c), data.std.at(c));
+  return tables.to(device);
+}
+
 void require_resident(const RunData& data, at::Device device) {
   const std::string why_not = why_not_resident(data);
   if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
@@ -336,7 +216,7 @@ std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOpti
     resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
   }
   if (resident) return std::make_unique<ResidentBatches>(data, options);
-  return std::make_unique<UploadedBatches>(data, options);
+  return make_uploaded_batches(data, options);
 }
 
 }  // namespace octet

@@ -24,7 +24,7 @@ std::string why_not_decoded(const RunData& data);
 
 class GpuPictures {
  public:
-  static constexpr int kLanes = 2;  ///< batches that may be under way at a time
+  static constexpr int kLanes = 4;  ///< batches that may be under way at a time
 
   /// Tells the user who decodes. `data` must outlive it. A batch whose decoded images take more than `most_bytes` is
   /// made in parts. Throws Error(promise) if nvJPEG does not start.

@@ -113,7 +113,6 @@ class Trainer {
     bool stopping = false;
     while (const Batches::Labelled* batch = stopping ? nullptr : batches_->next()) {
       launch_step(*batch);
-      batches_->fetch_ahead();
       if (device_.is_cpu()) position_.waited_seconds = waited_before + batches_->waited_seconds();
       stopping = stops();
       follow(/*wait=*/stopping || position_.step == steps_);

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches that the loader makes, or whose files nvJPEG decodes, sent to the GPU by a thread.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "kernels/operators/pixels.h"
+#include "src/base/error.h"
+#include "src/base/threads.h"
+#include "src/cuda/memory.h"
+#include "src/train/model/device.h"
+#include "trainers/loop/batches.h"
+#include "trainers/loop/gpu_pictures.h"
+
+namespace octet {
+namespace {
+
+/// A batch that is being copied: the loader's page-locked memory and its copy on the GPU.
+struct Slot {
+  Batch batch{pinned_memory()};
+  PinnedBuffer labels;
+  at::Tensor device_pixels, device_labels;
+  c10::Event copied{at::kCUDA}, consumed{at::kCUDA};
+};
+
+/// The loader fills page-locked memory; a thread sends batches ahead on a stream of its own; the GPU normalizes. With
+/// data.decode: gpu the loader reads files, and that thread lets nvJPEG decode them. The next epoch's first batches are
+/// sent while the last steps of an epoch and its validation run.
+class UploadedBatches : public Batches {
+ public:
+  UploadedBatches(const RunData& data, const BatchesOptions& options)
+      : data_(data),
+        options_(options),
+        tables_(normalization_tables(data, options.device)),
+        batch_(empty_batch(data, options)),
+        copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)),
+        slots_(data.decode == Decoding::gpu ? GpuPictures::kLanes : 2) {
+    if (data.decode == Decoding::gpu) pictures_.emplace(data);
+    for (Slot& slot : slots_) {
+      slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
+      slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
+      slot.device_labels = at::empty_like(batch_.labels);
+    }
+  }
+
+  void begin(const Epoch& epoch, long first_batch) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (sender_.joinable() && !error_ && taken_ == end_ && first_batch == 0) {
+        if (loaded_ == end_ && more()) load_next();
+        if (loaded_ != end_ && epoch == epoch_) {
+          end_ = loaded_;
+          changed_.notify_all();
+          return;
+        }
+      }
+    }
+    stop();
+    load(epoch, first_batch);
+    sent_ = taken_ = 0;
+    loaded_ = end_ = static_cast<size_t>(loader_->batches() - first_batch);
+    error_ = nullptr;
+    stopping_ = false;
+    sender_ = start_thread([this] { send_all(); }, "the thread that sends batches to the GPU", "end other programs");
+  }
+
+  const Labelled* next() override {
+    if (taken_ == end_) return nullptr;
+    // nvJPEG now and then waits for all steps that are launched, so that only one is behind the running one: meanwhile
+    // the batches that are sent are launched.
+    if (pictures_ && taken_ > 0) slots_[(taken_ - 1) % slots_.size()].consumed.synchronize();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return sent_ > taken_ || error_; });
+      if (sent_ == taken_) std::rethrow_exception(error_);
+    }
+    Slot& slot = slots_[taken_ % slots_.size()];
+    const c10::Stream stream = current();
+    slot.copied.block(stream);
+    const int channels = data_.train_transform.channels;
+    kernels::cuda_look_up_image({channels, tables_.const_data_ptr<float>()}, batch_.images.numel() / channels,
+                                slot.device_pixels.const_data_ptr<uint8_t>(), batch_.images.mutable_data_ptr<float>(),
+                                current_stream(options_.device));
+    batch_.labels.copy_(slot.device_labels, /*non_blocking=*/true);
+    slot.consumed.record(stream);
+    {
+      const std::lock_guard lock(mutex_);
+      ++taken_;
+    }
+    changed_.notify_all();
+    return &batch_;
+  }
+
+  ~UploadedBatches() override {  // a batch that was sent may still be copied
+    stop();
+    try {
+      copies_.synchronize();
+    } catch (const std::exception&) {  // the GPU failed, so nothing is copied any more
+    }
+  }
+
+ private:
+  /// What the thread does.
+  void send_all() {
+    const c10::DeviceGuard guard(options_.device);
+    try {
+      while (wait_for_room()) {
+        send();
+        const std::lock_guard lock(mutex_);
+        ++sent_;
+        changed_.notify_all();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  /// Waits until a slot is free and the loader has a batch for it; returns false if the thread is to end.
+  bool wait_for_room() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] {
+        return stopping_ || (sent_ < loaded_ ? sent_ < taken_ + slots_.size() : loaded_ == end_ && more());
+      });
+      if (stopping_) return false;
+      if (sent_ < loaded_) return true;
+      load_next();
+    }
+  }
+
+  void send() {
+    Slot& slot = slots_[sent_ % slots_.size()];
+    slot.copied.synchronize();  // the copy of its last batch; the loader now fills this memory again
+    if (!loader_->next(slot.batch)) throw promise_error("a batch lacks in its epoch");
+    std::copy(slot.batch.labels.begin(), slot.batch.labels.end(), reinterpret_cast<int64_t*>(slot.labels.data()));
+    CudaStream stream = nullptr;
+    {
+      const c10::StreamGuard guard(copies_);
+      stream = current_stream(options_.device);
+    }
+    const auto until_consumed = [&] { slot.consumed.block(copies_); };
+    if (pictures_) {
+      const int lane = static_cast<int>(sent_ % slots_.size());
+      pictures_->make(slot.batch, lane, slot.device_pixels.mutable_data_ptr<uint8_t>(), stream, until_consumed);
+      if (sent_ + 1 == loaded_) pictures_->tell();
+    } else {
+      until_consumed();
+      copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
+    }
+    copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
+    slot.copied.record(copies_);
+  }
+
+  bool more() const { return epoch_.number + 1 < options_.epochs; }
+
+  void load_next() {
+    load({epoch_.seed, epoch_.number + 1}, 0);
+    loaded_ += static_cast<size_t>(loader_->batches());
+  }
+
+  /// Lets the loader begin with an epoch.
+  void load(const Epoch& epoch, long first_batch) {
+    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
+    loader.memory = pinned_memory();
+    loader.plan = pictures_.has_value();
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
+    epoch_ = epoch;
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (sender_.joinable()) sender_.join();
+  }
+
+  c10::Stream current() const { return c10::impl::VirtualGuardImpl(options_.device.type()).getStream(options_.device); }
+
+  const RunData& data_;
+  const BatchesOptions options_;
+  const at::Tensor tables_;
+  const Labelled batch_;
+  const c10::Stream copies_;
+  std::vector<Slot> slots_;  // batch b of those sent is in slot b % slots_.size()
+  std::optional<GpuPictures> pictures_;
+  std::thread sender_;
+
+  std::mutex mutex_;  // guards what follows; counts are of batches since a loader was last begun anew
+  std::condition_variable changed_;
+  size_t sent_ = 0, taken_ = 0;
+  size_t end_ = 0;     // of the epoch that began last
+  size_t loaded_ = 0;  // the end of the loader's epoch: that one or the next
+  Epoch epoch_;        // the loader's
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  std::optional<Loader> loader_;  // last: its threads end first
+};
+
+}  // namespace
+
+std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options) {
+  return std::make_unique<UploadedBatches>(data, options);
+}
+
+}  // namespace octet
