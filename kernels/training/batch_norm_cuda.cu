@@ -114,7 +114,10 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 }  // namespace
 
-int batch_norm_parts(long rows, int channels) { return parts_of(rows, rows_of_part(rows, channels, kMostBlocks)); }
+int batch_norm_parts(long rows, int channels) {
+  return parts_of(rows, std::min(rows_of_part(rows, channels, kMostBlocks),
+                                 rows_of_part(rows, channels, 2 * kSmallWave, kSmallWave)));
+}
 
 void cuda_batch_norm_part_moments(const BatchNormShare& share, float* parts, CudaStream stream) {
   const long part_rows = rows_of_part(share.rows, share.channels, kMostBlocks);

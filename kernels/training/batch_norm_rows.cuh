@@ -17,14 +17,15 @@ constexpr int kColumns = 32;    // the most threads of a block on one row; the o
 constexpr int kRowsAtOnce = 4;  // rows loaded before any is used
 constexpr long kWave = 528;     // blocks that 132 multiprocessors run at a time, four each
 constexpr long kMostBlocks = 2 * kWave, kMostPlainBlocks = 4 * kWave;
+constexpr long kSmallWave = 396;        // the same of kernels that have room for three
 constexpr long kValuesOfBlock = 16384;  // at least, so that there are far fewer parts than values
-constexpr int kSumThreads = 256, kSumChannels = 8, kSumLanes = kSumThreads / kSumChannels;
+constexpr int kSumThreads = 1024, kSumChannels = 8, kSumLanes = kSumThreads / kSumChannels;
 
 /// Returns how many rows a part has. More blocks than a wave are as many whole waves, so that all end together.
-inline long rows_of_part(long rows, int channels, long most_blocks) {
+inline long rows_of_part(long rows, int channels, long most_blocks, long wave = kWave) {
   const long across = blocks_for(channels, kColumns * kValues), values = rows * std::min(channels, kColumns * kValues);
   const long blocks = std::min(values / kValuesOfBlock * across, most_blocks);
-  const long parts = std::max((blocks > kWave ? blocks / kWave * kWave : blocks) / across, 1L);
+  const long parts = std::max((blocks > wave ? blocks / wave * wave : blocks) / across, 1L);
   return (rows + parts - 1) / parts;
 }
 

@@ -16,8 +16,16 @@ using batch_norm::kThreads;
 using batch_norm::kValues;
 
 constexpr int kBlocksPerMultiprocessor = 4;  // 64 registers a thread
+/// Returns how many blocks of a backward pass: with a function it keeps two more numbers of each channel in registers.
+constexpr int blocks_at_once(bool function) { return function ? 3 : kBlocksPerMultiprocessor; }
 /// Rows that a thread loads before it uses any, where it reads so many tensors: 64 or 96 bytes in flight.
 constexpr int rows_at_once(int tensors) { return tensors == 1 ? 4 : 2; }
+
+/// Throws unless there are kernels for a function.
+inline void require_function_fits(bool wide, const void* residual) {
+  if (!wide || residual != nullptr)
+    throw promise_error("norm_quantize: a function needs aligned channels in eights, and no residual");
+}
 
 /// Calls f with a value of the 16-bit type that `type` names.
 template <class F>

@@ -3,9 +3,9 @@
 // walks down the rows; other tensors are taken as flat memory.
 #include <algorithm>
 
-#include "kernels/training/fake_quantize.h"
 #include "kernels/training/norm_quantize.cuh"
 #include "kernels/training/observe_range.cuh"
+#include "kernels/training/rounder.cuh"
 
 namespace octet::kernels {
 
@@ -34,57 +34,16 @@ __global__ void __launch_bounds__(kSumThreads) norm_numbers_kernel(NormStatistic
   work.running_var[c] += work.momentum * (unbiased - work.running_var[c]);
 }
 
-/// Returns them as of now. Without `?:`, which would copy all of `work` to local memory.
-__device__ QParams qparams_of(const NormQuantization& work) {
-  QParams q = work.qparams;
-  if (work.device_qparams != nullptr) q = *work.device_qparams;
-  return q;
-}
+/// What follows BatchNorm.
+enum class NormThen { nothing, residual, function };
 
-/// Rounds sums to codes. Codes are counted in steps from the zero point here. NaN becomes the lowest.
-struct Rounder {
-  RoundedQuotient quotient;
-  float lo, hi;  ///< the codes' bounds, which include those of the activation: rint and division are monotone
-  Clamp activation;
-
-  __device__ Rounder(const QParams& q, const Clamp& of)
-      : quotient(q.scale),
-        lo(fmaxf(static_cast<float>(q.quant_min - q.zero_point), rintf(of.lo / q.scale))),
-        hi(fminf(static_cast<float>(q.quant_max - q.zero_point), rintf(of.hi / q.scale))),
-        activation(of) {}
-
-  /// Replaces sums by the codes' values and returns a bit for each through which the gradient passes.
-  __device__ unsigned round(float (&sum)[kValues]) const {
-    float steps[kValues], zero = 0;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const float estimate = sum[i] * quotient.inverse;
-      steps[i] = quotient.corrected(sum[i], estimate);
-      zero = fmaf(estimate, 0.0f, zero);  // NaN for NaN and infinity
-    }
-    if (zero != 0) {
-#pragma unroll
-      for (int i = 0; i < kValues; ++i) {
-        const float estimate = sum[i] * quotient.inverse;
-        if (!(fabsf(estimate) < INFINITY)) steps[i] = estimate;
-      }
-    }
-    constexpr float kRound = 0x1.8p23f;  // adding it leaves no bits for fractions
-    unsigned bits = 0;
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      const float rounded = (steps[i] + kRound) - kRound, clamped = fminf(fmaxf(rounded, lo), hi);
-      if (rounded == clamped && activation.passes(sum[i])) bits |= 1u << i;
-      sum[i] = quotient.scale * clamped;
-    }
-    return bits;
-  }
-};
-
-/// Takes kRows rows of a thread's eight channels, from `first` on and place.lanes apart.
-template <class T, bool kResidual, int kRows>
+/// Takes kRows rows of a thread's eight channels, from `first` on and place.lanes apart. `function`: values by place of
+/// a code, in shared memory.
+template <class T, NormThen kThen, int kRows>
 __device__ void quantize_rows(const NormQuantization& work, const Place<kValues>& place, const Rounder& rounder,
-                              const Pack<float, kValues>& gain, const Pack<float, kValues>& offset, long first) {
+                              const T* function, const Pack<float, kValues>& gain, const Pack<float, kValues>& offset,
+                              long first) {
+  constexpr bool kResidual = kThen == NormThen::residual;
   Pack<T, kValues> x[kRows], residual[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -106,16 +65,27 @@ __device__ void quantize_rows(const NormQuantization& work, const Place<kValues>
       for (int i = 0; i < kValues; ++i) sum[i] += more[i];
     }
     const long at = place.at(first + r * place.lanes);
-    const unsigned bits = rounder.round(sum);
-    store<kValues, true>(narrowed<T>(sum), static_cast<T*>(work.y) + at, kValues);
+    unsigned bits;
+    if constexpr (kThen == NormThen::function) {
+      bits = rounder.codes(sum);
+      Pack<T, kValues> y;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) y.value[i] = function[rounder.place(sum[i])];
+      store<kValues, true>(y, static_cast<T*>(work.y) + at, kValues);
+    } else {
+      bits = rounder.round(sum);
+      store<kValues, true>(narrowed<T>(sum), static_cast<T*>(work.y) + at, kValues);
+    }
     if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
   }
 }
 
 /// The parts are taken in descending order, since the last rows of x are still in the cache.
-template <class T, bool kResidual>
+template <class T, NormThen kThen>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     norm_quantize_kernel(NormQuantization work, long part_rows) {
+  const T* function = nullptr;
+  if constexpr (kThen == NormThen::function) function = SharedColumn<T>(work.function->value).values;
   const Place<kValues> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
   if (place.lane >= place.lanes) return;
   const Pack<float, kValues> gain =
@@ -123,11 +93,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const Pack<float, kValues> offset =
       numbers_at<kValues>(work.numbers, kNormOffset, work.x.channels, place.column * kValues);
   const Rounder rounder(qparams_of(work), work.activation);
-  constexpr int kRows = rows_at_once(kResidual ? 2 : 1);
+  constexpr int kRows = rows_at_once(kThen == NormThen::nothing ? 1 : 2);
   long row = place.row;
   for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes)
-    quantize_rows<T, kResidual, kRows>(work, place, rounder, gain, offset, row);
-  for (; row < place.end; row += place.lanes) quantize_rows<T, kResidual, 1>(work, place, rounder, gain, offset, row);
+    quantize_rows<T, kThen, kRows>(work, place, rounder, function, gain, offset, row);
+  for (; row < place.end; row += place.lanes)
+    quantize_rows<T, kThen, 1>(work, place, rounder, function, gain, offset, row);
 }
 
 /// Computes the sums of min(left, kValues) neighbouring values in flat memory.
@@ -209,14 +180,22 @@ void cuda_norm_quantize(const NormQuantization& work, CudaStream stream) {
   const long count = work.x.rows * work.x.channels;
   const long part_rows = rows_of_part(work.x.rows, work.x.channels, kMostPlainBlocks);
   const bool wide = is_wide(work.x, work.residual, work.y) && is_aligned(work.numbers);
+  if (work.function != nullptr) require_function_fits(wide, work.residual);
   with_half(work.x.type, [&](auto type) {
     using T = decltype(type);
     if (!wide) {
       flat_norm_quantize_kernel<T><<<blocks_for(count, kThreads * kValues), kThreads, 0, stream>>>(work, count);
+      return;
+    }
+    const auto launch = [&](auto then) {
+      norm_quantize_kernel<T, then()><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+    };
+    if (work.function != nullptr) {
+      launch(std::integral_constant<NormThen, NormThen::function>());
     } else if (work.residual != nullptr) {
-      norm_quantize_kernel<T, true><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+      launch(std::integral_constant<NormThen, NormThen::residual>());
     } else {
-      norm_quantize_kernel<T, false><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+      launch(std::integral_constant<NormThen, NormThen::nothing>());
     }
   });
   check_launch("norm_quantize");

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backward pass. Where a residual needs the masked gradient anyway, the first pass writes it and the second reads
 // it in place of what it was made of.
+#include "kernels/core/divide.h"
 #include "kernels/training/norm_quantize.cuh"
+#include "kernels/training/rounder.cuh"
 
 namespace octet::kernels {
 
@@ -10,23 +12,65 @@ using namespace norm_quantize;
 
 namespace {
 
+/// The function behind the quantizer, in a thread's channels: what the gradient at its result is multiplied by.
+template <class T, int kPack>
+struct FunctionSlope {
+  Rounder rounder;
+  const float* slopes;  ///< by place of a code, in shared memory
+  Pack<float, kPack> gain, offset;
+
+  __device__ FunctionSlope(const NormQuantizationGradient& work, const Place<kPack>& place)
+      : rounder(qparams_of(work), work.activation), slopes(SharedColumn<float>(work.function->slope).values) {
+    if (place.lane >= place.lanes) return;
+    gain = numbers_at<kPack>(work.numbers, kNormGain, work.x.channels, place.column * kPack);
+    offset = numbers_at<kPack>(work.numbers, kNormOffset, work.x.channels, place.column * kPack);
+  }
+  __device__ void multiply(float (&gradient)[kPack], const float (&x)[kPack]) const {
+    float normal[kPack];
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) normal[i] = fmaf(x[i], gain.value[i], offset.value[i]);
+    widen_to(normal, narrowed<T>(normal));
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) gradient[i] *= slopes[rounder.place(rounder.code(normal[i]))];
+  }
+};
+
+/// There is none.
+template <class T, int kPack>
+struct NoFunction {
+  __device__ NoFunction(const NormQuantizationGradient&, const Place<kPack>&) {}
+  __device__ void multiply(float (&)[kPack], const float (&)[kPack]) const {}
+};
+
+template <class T, int kPack, bool kFunction>
+using Slope = std::conditional_t<kFunction, FunctionSlope<T, kPack>, NoFunction<T, kPack>>;
+
+/// Another reader's gradient: none, one a row, or one for several rows.
+enum class Also { none, rows, shared };
+
 /// Reads the gradient at y, where the bits let it pass; 0 elsewhere.
-template <class T, int kPack, bool kAlso>
+template <class T, int kPack, Also kAlso>
 struct MaskedGradient {
   Pack<T, kPack> dy, also;
   unsigned bits;
 
   /// kLast: no one reads these values again soon.
   template <bool kLast>
-  __device__ void read(const NormQuantizationGradient& work, long at) {
-    const T *const dy_at = static_cast<const T*>(work.dy) + at, *const also_at = static_cast<const T*>(work.also) + at;
+  __device__ void read(const NormQuantizationGradient& work, const Place<kPack>& place, const FastDivide& also_rows,
+                       long row) {
+    const long at = place.at(row);
+    const T* const dy_at = static_cast<const T*>(work.dy) + at;
     dy = kLast ? load_last<kPack>(dy_at) : load<kPack, true>(dy_at, kPack);
-    if constexpr (kAlso) also = kLast ? load_last<kPack>(also_at) : load<kPack, true>(also_at, kPack);
+    const T* const also_of = static_cast<const T*>(work.also);
+    if constexpr (kAlso == Also::rows)
+      also = kLast ? load_last<kPack>(also_of + at) : load<kPack, true>(also_of + at, kPack);
+    if constexpr (kAlso == Also::shared)
+      also = load<kPack, true>(also_of + place.at(also_rows.divide(static_cast<int>(row))), kPack);
     bits = kPack == 8 ? work.bits[at / 8] : work.bits[at / 8] >> (at % 8);
   }
   __device__ void get(float (&gradient)[kPack]) const {
     widen_to(gradient, dy);
-    if constexpr (kAlso) {
+    if constexpr (kAlso != Also::none) {
       float more[kPack];
       widen_to(more, also);
 #pragma unroll
@@ -39,10 +83,12 @@ struct MaskedGradient {
 };
 
 /// Sums of a thread's channels over its rows.
-template <class T, int kPack, bool kAlso, bool kKeeps>
+template <class T, int kPack, Also kAlso, bool kKeeps, bool kFunction>
 struct GradientSums {
   const NormQuantizationGradient& work;
   const Place<kPack>& place;
+  const FastDivide& also_rows;
+  Slope<T, kPack, kFunction> slope;
   float mean[kPack], gradients[kPack] = {}, products[kPack] = {};
 
   template <int kRows>
@@ -51,15 +97,16 @@ struct GradientSums {
     Pack<T, kPack> x[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const long at = place.at(first + r * place.lanes);
-      masked[r].template read<kKeeps>(work, at);
-      x[r] = load<kPack, true>(static_cast<const T*>(work.x.x) + at, kPack);
+      const long row = first + r * place.lanes;
+      masked[r].template read<kKeeps>(work, place, also_rows, row);
+      x[r] = load<kPack, true>(static_cast<const T*>(work.x.x) + place.at(row), kPack);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       float gradient[kPack], value[kPack];
       masked[r].get(gradient);
       widen_to(value, x[r]);
+      slope.multiply(gradient, value);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         gradients[i] += gradient[i];
@@ -73,15 +120,15 @@ struct GradientSums {
 };
 
 /// Writes each part's sums of the masked gradient and of its products with x - mean to parts [part][2][channels].
-template <class T, int kPack, bool kAlso, bool kKeeps>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    norm_gradient_sums_kernel(NormQuantizationGradient work, long part_rows) {
+template <class T, int kPack, Also kAlso, bool kKeeps, bool kFunction>
+__global__ void __launch_bounds__(kThreads, blocks_at_once(kFunction))
+    norm_gradient_sums_kernel(NormQuantizationGradient work, FastDivide also_rows, long part_rows) {
   const Place<kPack> place(work.x, blockIdx.x, part_rows);
-  GradientSums<T, kPack, kAlso, kKeeps> sums{work, place};
+  GradientSums<T, kPack, kAlso, kKeeps, kFunction> sums{work, place, also_rows, {work, place}};
 #pragma unroll
   for (int i = 0; i < kPack; ++i)
     sums.mean[i] = place.lane < place.lanes ? work.numbers[place.channel(i)] : 0.0f;  // kNormMean is the first
-  constexpr int kRows = rows_at_once(kAlso ? 3 : 2);
+  constexpr int kRows = rows_at_once(kAlso == Also::none ? 2 : 3);
   long row = place.row;
   for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) sums.template take<kRows>(row);
   for (; row < place.end; row += place.lanes) sums.template take<1>(row);
@@ -108,10 +155,12 @@ __global__ void __launch_bounds__(kSumThreads) norm_slopes_kernel(NormQuantizati
 }
 
 /// Writes dx of a thread's channels.
-template <class T, int kPack, bool kAlso, bool kMasked>
+template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
 struct InputGradients {
   const NormQuantizationGradient& work;
   const Place<kPack>& place;
+  const FastDivide& also_rows;
+  Slope<T, kPack, kFunction> slope;
   Pack<float, kPack> of_gradient, of_x, offset;
 
   template <int kRows>
@@ -120,11 +169,11 @@ struct InputGradients {
     Pack<T, kPack> x[kRows], kept[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const long at = place.at(first + r * place.lanes);
+      const long row = first + r * place.lanes, at = place.at(row);
       if constexpr (kMasked) {
         kept[r] = load_last<kPack>(static_cast<const T*>(work.masked) + at);
       } else {
-        masked[r].template read<true>(work, at);
+        masked[r].template read<true>(work, place, also_rows, row);
       }
       x[r] = load_last<kPack>(static_cast<const T*>(work.x.x) + at);
     }
@@ -137,6 +186,7 @@ struct InputGradients {
         masked[r].get(gradient);
       }
       widen_to(value, x[r]);
+      slope.multiply(gradient, value);
 #pragma unroll
       for (int i = 0; i < kPack; ++i)
         gradient[i] = fmaf(of_gradient.value[i], gradient[i], fmaf(of_x.value[i], value[i], offset.value[i]));
@@ -146,44 +196,72 @@ struct InputGradients {
 };
 
 /// The parts are taken in descending order, since the last rows are still in the cache.
-template <class T, int kPack, bool kAlso, bool kMasked>
-__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    norm_input_gradient_kernel(NormQuantizationGradient work, long part_rows) {
+template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
+__global__ void __launch_bounds__(kThreads, blocks_at_once(kFunction))
+    norm_input_gradient_kernel(NormQuantizationGradient work, FastDivide also_rows, long part_rows) {
   const Place<kPack> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
+  const Slope<T, kPack, kFunction> of_function(work, place);
   if (place.lane >= place.lanes) return;
   const auto slope = [&](int which) {
     return numbers_at<kPack>(work.slopes, which, work.x.channels, place.column * kPack);
   };
-  const InputGradients<T, kPack, kAlso, kMasked> gradients{work, place, slope(0), slope(1), slope(2)};
-  constexpr int kRows = rows_at_once(kAlso ? 3 : 2);
+  const InputGradients<T, kPack, kAlso, kMasked, kFunction> gradients{work,     place,    also_rows, of_function,
+                                                                      slope(0), slope(1), slope(2)};
+  constexpr int kRows = rows_at_once(kAlso == Also::none ? 2 : 3);
   long row = place.row;
   for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) gradients.template take<kRows>(row);
   for (; row < place.end; row += place.lanes) gradients.template take<1>(row);
 }
 
 /// Launches both passes and what joins the parts between them.
-template <class T, int kPack, bool kAlso, bool kMasked>
+template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
 void launch(const NormQuantizationGradient& work, CudaStream stream) {
   const BatchNormShare& x = work.x;
-  const long sum_rows = rows_of_part(x.rows, x.channels, kMostBlocks);
-  norm_gradient_sums_kernel<T, kPack, kAlso, kMasked>
-      <<<blocks_of<kPack>(x, sum_rows), kThreads, 0, stream>>>(work, sum_rows);
+  const FastDivide also_rows(static_cast<uint32_t>(work.also_rows));
+  constexpr long kBlocks = kFunction ? kSmallWave : kWave;
+  const long sum_rows = rows_of_part(x.rows, x.channels, 2 * kBlocks, kBlocks);
+  norm_gradient_sums_kernel<T, kPack, kAlso, kMasked, kFunction>
+      <<<blocks_of<kPack>(x, sum_rows), kThreads, 0, stream>>>(work, also_rows, sum_rows);
   check_launch("norm_quantize_gradient's sums");
   norm_slopes_kernel<<<blocks_for(x.channels, kSumChannels), kSumThreads, 0, stream>>>(work,
                                                                                        parts_of(x.rows, sum_rows));
   check_launch("norm_quantize_gradient's slopes");
-  const long part_rows = rows_of_part(x.rows, x.channels, kMostPlainBlocks);
-  norm_input_gradient_kernel<T, kPack, kAlso && !kMasked, kMasked>
-      <<<blocks_of<kPack>(x, part_rows), kThreads, 0, stream>>>(work, part_rows);
+  const long part_rows = rows_of_part(x.rows, x.channels, 4 * kBlocks, kBlocks);
+  norm_input_gradient_kernel<T, kPack, kMasked ? Also::none : kAlso, kMasked, kFunction>
+      <<<blocks_of<kPack>(x, part_rows), kThreads, 0, stream>>>(work, also_rows, part_rows);
   check_launch("norm_quantize_gradient");
 }
 
-template <class T, int kPack>
-void launch(const NormQuantizationGradient& work, CudaStream stream) {
-  if (work.masked != nullptr) {
-    work.also != nullptr ? launch<T, kPack, true, true>(work, stream) : launch<T, kPack, false, true>(work, stream);
+template <class T, bool kMasked, bool kFunction>
+void launch_wide(const NormQuantizationGradient& work, CudaStream stream) {
+  if (work.also == nullptr) {
+    launch<T, kValues, Also::none, kMasked, kFunction>(work, stream);
+  } else if (work.also_rows == 1) {
+    launch<T, kValues, Also::rows, kMasked, kFunction>(work, stream);
   } else {
-    work.also != nullptr ? launch<T, kPack, true, false>(work, stream) : launch<T, kPack, false, false>(work, stream);
+    launch<T, kValues, Also::shared, kMasked, kFunction>(work, stream);
+  }
+}
+
+template <class T>
+void launch_wide(const NormQuantizationGradient& work, CudaStream stream) {
+  if (work.function != nullptr) {
+    launch_wide<T, false, true>(work, stream);
+  } else if (work.masked != nullptr) {
+    launch_wide<T, true, false>(work, stream);
+  } else {
+    launch_wide<T, false, false>(work, stream);
+  }
+}
+
+template <class T>
+void launch_narrow(const NormQuantizationGradient& work, CudaStream stream) {
+  if (work.masked != nullptr) {
+    work.also != nullptr ? launch<T, 1, Also::rows, true, false>(work, stream)
+                         : launch<T, 1, Also::none, true, false>(work, stream);
+  } else {
+    work.also != nullptr ? launch<T, 1, Also::rows, false, false>(work, stream)
+                         : launch<T, 1, Also::none, false, false>(work, stream);
   }
 }
 
@@ -192,9 +270,12 @@ void launch(const NormQuantizationGradient& work, CudaStream stream) {
 void cuda_norm_quantize_gradient(const NormQuantizationGradient& work, CudaStream stream) {
   const bool wide =
       is_wide(work.x, work.dy, work.dx) && is_aligned(work.also) && is_aligned(work.masked) && is_aligned(work.slopes);
+  if (work.function != nullptr) require_function_fits(wide, work.masked);
+  if (work.also_rows != 1 && (!wide || work.also_rows < 1 || work.x.rows >= 1L << 31))
+    throw promise_error("norm_quantize: rows share a gradient only with aligned channels in eights");
   with_half(work.x.type, [&](auto type) {
     using T = decltype(type);
-    wide ? launch<T, kValues>(work, stream) : launch<T, 1>(work, stream);
+    wide ? launch_wide<T>(work, stream) : launch_narrow<T>(work, stream);
   });
 }
 

@@ -217,6 +217,7 @@ struct QatRecipe : OptimizerRecipe {
   QatRecipe() { learning_rate = 0; }
   double freeze_batch_norm = 0.5;               ///< share of the QAT steps after which BatchNorm's statistics are fixed
   QatForward forward = QatForward::simulation;  ///< once statistics are fixed
+  bool recompute = false;                       ///< until then: QuantizerOptions::recompute
   double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges
   double scale_learning_rate = 0;  ///< of scales that the optimizer trains; 0: learning_rate
   double distill_weight = 0;       ///< share of the loss that distills the float network; 0: no distillation

@@ -164,6 +164,8 @@ void add_training(std::vector<Field>& fields) {
                 "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
   qat.add("forward", &A::forward, kQatForwards, "once statistics stay: simulated in floats, or on codes by a GPU");
+  qat.add("recompute", &A::recompute, {},
+          "until then, on a GPU: what one pass makes again is not kept for the backward pass: less memory, slower");
   qat.add("freeze_observers", &A::freeze_observers, range(0, 1),
           "scales observed: after this share of the steps ranges stay");
   qat.add(

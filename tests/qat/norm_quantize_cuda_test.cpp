@@ -4,6 +4,7 @@
 #include "src/train/qat/cuda_norm_quantize.h"
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -155,8 +156,11 @@ TEST(NormQuantizeOperatorCuda, WhatFits) {
 struct StepOutcome {
   at::Tensor loss;
   std::map<std::string, at::Tensor> gradients, statistics;
-  int fused = 0;  ///< layers whose BatchNorm was part of the quantizer's pass
-  int twins = 0;  ///< outputs whose twin was taken
+  int fused = 0;           ///< layers whose BatchNorm was part of the quantizer's pass
+  int twins = 0;           ///< outputs whose twin was taken
+  int functions = 0;       ///< lookups that were part of a layer's pass
+  int excites = 0;         ///< products that were part of their quantizer's pass
+  int64_t kept_bytes = 0;  ///< of memory, from before the forward pass to its end
 };
 
 /// Returns how many gradients the backward pass gives to second outputs of fused layers.
@@ -176,7 +180,12 @@ int count_twins(const at::Tensor& loss) {
   return twins;
 }
 
-enum class StepKind { full_precision, apart, fused };
+int64_t bytes_in_use() {
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(0).allocated_bytes[kAll].current;
+}
+
+enum class StepKind { full_precision, apart, fused, joined, recomputed };
 
 StepOutcome training_step(const Graph& graph, const std::map<std::string, at::Tensor>& state, const Weights& weights,
                           StepKind kind) {
@@ -184,18 +193,28 @@ StepOutcome training_step(const Graph& graph, const std::map<std::string, at::Te
   std::optional<FullPrecision> no_tf32;
   if (kind == StepKind::full_precision) no_tf32.emplace();
   const Weights own = to_device(weights, at::kCUDA);
-  QuantizedModel model(prepare(fuse(graph), {}), own, {});
+  QuantizedModel model(prepare(fuse(graph), {}), own, {.recompute = kind == StepKind::recomputed});
   model.load_state(state);
   at::manual_seed(3);
   const Shape& shape = graph.nodes[0].shape;
   const at::Tensor x = at::randn({16, shape.c, shape.h, shape.w}).contiguous(at::MemoryFormat::ChannelsLast).cuda();
   StepOutcome outcome;
+  const int64_t before = bytes_in_use();
   {
     const Autocast autocast(at::kCUDA, kind == StepKind::full_precision ? Precision::fp32 : Precision::fp16);
-    WalkHooks hooks = model.quantizing_hooks({.training = true, .batch_norm_training = true});
+    const bool joins = kind == StepKind::joined || kind == StepKind::recomputed,
+               fuses = joins || kind == StepKind::fused;
+    WalkHooks hooks = model.quantizing_hooks({.training = true, .batch_norm_training = true, .joins_nodes = joins});
     const auto normalize = hooks.normalize;
+    const auto operate = hooks.operate;
+    hooks.operate = [&](int node, const std::vector<at::Tensor>& inputs) {
+      const at::Tensor output = fuses && operate ? operate(node, inputs) : at::Tensor();
+      const bool function = model.prepared().graph.nodes[node].op == Op::lookup;
+      if (output.defined()) ++(function ? outcome.functions : outcome.excites);
+      return output;
+    };
     hooks.normalize = [&](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
-      if (kind != StepKind::fused) return at::Tensor();
+      if (!fuses) return at::Tensor();
       at::Tensor output = normalize(node, y, batch_norm);
       outcome.fused += output.defined() ? 1 : 0;
       return output;
@@ -205,6 +224,7 @@ StepOutcome training_step(const Graph& graph, const std::map<std::string, at::Te
     outcome.loss = logits.to(at::kFloat).square().mean();
   }
   outcome.twins = count_twins(outcome.loss);
+  outcome.kept_bytes = bytes_in_use() - before;
   (outcome.loss * 256).backward();  // so that float16 keeps small gradients
   for (const auto& [name, w] : own) {
     if (w.grad().defined()) outcome.gradients.emplace(name, w.grad());
@@ -248,6 +268,60 @@ TEST(NormQuantizeStepCuda, IsTheStepBeforeWithinTheErrorOfFloat16) {
     EXPECT_EQ(now.gradients.size(), exact.gradients.size());
     const StepOutcome again = training_step(graph, state, weights, StepKind::fused);
     EXPECT_TRUE(at::equal(again.loss, now.loss)) << "another step of the same";
+  }
+}
+
+/// Functions in the passes of the layers before them, and products of squeeze-and-excite in their quantizers' passes:
+/// both round less than LibTorch's operators, and the tables give the codes of the QAT graph.
+TEST(NormQuantizeStepCuda, FunctionsAndProductsAreWithinTheErrorOfFloat16) {
+  OCTET_NEEDS_GPU();
+  struct Case {
+    const char* name;
+    int functions, excites, forks;
+  };
+  for (const Case& c : {Case{"efficientnet_b0", 33, 16, 25}, {"mobilenet_v3_large", 20, 8, 18}}) {
+    SCOPED_TRACE(c.name);
+    const Graph graph = build_model(test::family(c.name, 32));
+    const Weights weights = test::random_weights(graph, 2);
+    const std::map<std::string, at::Tensor> state = test::calibrated(graph, weights, {}).state();
+    const StepOutcome exact = training_step(graph, state, weights, StepKind::full_precision);
+    const StepOutcome before = training_step(graph, state, weights, StepKind::apart);
+    const StepOutcome now = training_step(graph, state, weights, StepKind::joined);
+    EXPECT_EQ(now.functions, c.functions);
+    EXPECT_EQ(now.excites, c.excites);
+    EXPECT_EQ(now.twins, c.forks);
+    EXPECT_EQ(before.functions + before.excites + before.twins, 0);
+    const double of_all = mean_distance(before.gradients, exact.gradients);
+    RecordProperty(std::string(c.name) + "_gradients_of_float16", std::to_string(of_all));
+    RecordProperty(std::string(c.name) + "_gradients_now",
+                   std::to_string(mean_distance(now.gradients, exact.gradients)));
+    EXPECT_LE(norm_distance(now.loss, exact.loss), 2 * norm_distance(before.loss, exact.loss) + 1e-3);
+    EXPECT_LE(mean_distance(now.gradients, exact.gradients), 1.25 * of_all);
+    EXPECT_LE(mean_distance(now.statistics, exact.statistics),
+              1.25 * mean_distance(before.statistics, exact.statistics));
+    const StepOutcome again = training_step(graph, state, weights, StepKind::joined);
+    EXPECT_TRUE(at::equal(again.loss, now.loss)) << "another step of the same";
+    for (const auto& [name, gradient] : now.gradients)
+      EXPECT_TRUE(at::equal(again.gradients.at(name), gradient)) << name;
+  }
+}
+
+/// What is made again is what was there before, to the last bit.
+TEST(NormQuantizeStepCuda, RecomputedStepsAreEqualAndKeepLess) {
+  OCTET_NEEDS_GPU();
+  for (const auto& [name, share] :
+       {std::pair<std::string, double>{"resnet8", 0.95}, {"mobilenet_v2", 0.8}, {"efficientnet_b0", 0.9}}) {
+    SCOPED_TRACE(name);
+    const Graph graph = build_model(test::family(name, 32));
+    const Weights weights = test::random_weights(graph, 2);
+    const std::map<std::string, at::Tensor> state = test::calibrated(graph, weights, {}).state();
+    const StepOutcome kept = training_step(graph, state, weights, StepKind::joined);
+    const StepOutcome again = training_step(graph, state, weights, StepKind::recomputed);
+    EXPECT_TRUE(at::equal(again.loss, kept.loss));
+    for (const auto& [of, gradient] : kept.gradients) EXPECT_TRUE(at::equal(again.gradients.at(of), gradient)) << of;
+    RecordProperty(name + "_kept_bytes", std::to_string(kept.kept_bytes));
+    RecordProperty(name + "_kept_bytes_recomputed", std::to_string(again.kept_bytes));
+    EXPECT_LT(static_cast<double>(again.kept_bytes), share * static_cast<double>(kept.kept_bytes));
   }
 }
 

@@ -272,7 +272,8 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights) {
       .weights = quant.weight_calibrator,
       .edges = edge_scales(run),
       .forward = run.recipe.qat.forward,
-      .by_layer_groups = run.ranks != nullptr};  // so that their exchange overlaps with the backward pass
+      .by_layer_groups = run.ranks != nullptr,  // so that their exchange overlaps with the backward pass
+      .recompute = run.recipe.qat.recompute};
   return {prepare(fused, quant_spec(quant)), weights, options};
 }
 

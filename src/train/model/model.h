@@ -117,6 +117,9 @@ struct WalkHooks {
   /// Replaces BatchNorm in training over a whole batch, and finished() after it, of a conv2d or linear whose value y
   /// has not been normalized; an undefined result replaces neither.
   std::function<at::Tensor(int node, const Unfinished& y, const BatchNormTensors& batch_norm)> normalize;
+  /// Replaces a node without weight, finished() after it included, given the outputs that it reads; an undefined result
+  /// replaces nothing.
+  std::function<at::Tensor(int node, const std::vector<at::Tensor>& inputs)> operate;
   /// Replaces, or only reads, the output of a node, the input included.
   std::function<at::Tensor(int node, at::Tensor output)> output;
 };

@@ -4,8 +4,18 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/conv2d.h>
+#include <ATen/ops/elu.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
 
 #include "src/net/shapes.h"
 
@@ -42,6 +52,32 @@ at::Tensor interpolated(const at::Tensor& x, const Node& node, double unit_h, do
 }
 
 }  // namespace
+
+at::Tensor applied(const Curve& curve, const at::Tensor& x) {
+  switch (curve.function) {
+    case Function::silu:
+      return at::silu(x);
+    case Function::hard_swish:
+      return at::hardswish(x);
+    case Function::hard_sigmoid:
+      return at::hardsigmoid(x);
+    case Function::sigmoid:
+      return at::sigmoid(x);
+    case Function::tanh:
+      return at::tanh(x);
+    case Function::gelu:
+      return at::gelu(x);
+    case Function::leaky_relu:
+      return at::leaky_relu(x, curve.slope);
+    case Function::mish:
+      return at::mish(x);
+    case Function::softplus:
+      return at::softplus(x);
+    case Function::elu:
+      return at::elu(x);
+  }
+  return x;
+}
 
 at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Window& w,
                     int groups) {

@@ -8,9 +8,15 @@
 #include <array>
 #include <cstdint>
 
+#if OCTET_CUDA
+#include "kernels/training/excite.h"
+#endif
 #include "src/net/graph.h"
 
 namespace octet {
+
+/// Returns f(x).
+at::Tensor applied(const Curve& curve, const at::Tensor& x);
 
 /// Returns the convolution of x with weight [K, C / groups, R, S] of x's type and bias [K] (or undefined). Padding may
 /// differ from side to side.
@@ -20,6 +26,16 @@ at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 /// Returns the maximum of each window. On a GPU, channels-last, by octet's kernels: LibTorch's keep x and 8 bytes for
 /// each value they choose.
 at::Tensor max_pool(const at::Tensor& x, const Window& window);
+
+/// Returns the means over each image's pixels, [N, C, 1, 1]. On a GPU, by octet's kernels where is_image_channels(x):
+/// the gradient of x is then one value for all pixels, expanded.
+at::Tensor image_means(const at::Tensor& x);
+
+#if OCTET_CUDA
+/// Returns whether the kernels of excite.h take x [N, C, H, W], and its shape for them.
+bool is_image_channels(const at::Tensor& x);
+kernels::ImageChannels image_channels(const at::Tensor& x);
+#endif
 
 /// An image, and the padding that is left to LibTorch's operator, which pads both sides alike.
 struct PaddedImage {

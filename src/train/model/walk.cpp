@@ -6,22 +6,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/elu.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/hardsigmoid.h>
-#include <ATen/ops/hardswish.h>
 #include <ATen/ops/hardtanh.h>
-#include <ATen/ops/leaky_relu.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/mish.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/prelu.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/softplus.h>
-#include <ATen/ops/tanh.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -52,32 +42,6 @@ at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
   const at::Tensor picked =
       x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
   return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
-}
-
-at::Tensor apply(const Curve& curve, const at::Tensor& x) {
-  switch (curve.function) {
-    case Function::silu:
-      return at::silu(x);
-    case Function::hard_swish:
-      return at::hardswish(x);
-    case Function::hard_sigmoid:
-      return at::hardsigmoid(x);
-    case Function::sigmoid:
-      return at::sigmoid(x);
-    case Function::tanh:
-      return at::tanh(x);
-    case Function::gelu:
-      return at::gelu(x);
-    case Function::leaky_relu:
-      return at::leaky_relu(x, curve.slope);
-    case Function::mish:
-      return at::mish(x);
-    case Function::softplus:
-      return at::softplus(x);
-    case Function::elu:
-      return at::elu(x);
-  }
-  return x;
 }
 
 /// Returns whether the node's backward pass needs its output, so that nobody may overwrite it.
@@ -145,7 +109,7 @@ struct Step {
       if (node.groups == 1) return value;
       return at::mul(value, weights.at(node.name + scale).to(value.scalar_type()).view({1, -1, 1, 1}));
     };
-    const at::Tensor y = by_channel(apply(node.curve, by_channel(x, ".input_scale")), ".output_scale");
+    const at::Tensor y = by_channel(applied(node.curve, by_channel(x, ".input_scale")), ".output_scale");
     return exact ? y.to(at::kFloat) : y;
   }
 
@@ -180,7 +144,7 @@ struct Step {
         return at::avg_pool2d(x.image, {w.kernel_h, w.kernel_w}, {w.stride_h, w.stride_w}, x.pad);
       }
       case Op::global_avg_pool:
-        return input().mean({2, 3}, /*keepdim=*/true);
+        return image_means(input());
       case Op::flatten:
         return input().flatten(1).unsqueeze(-1).unsqueeze(-1);
       case Op::dropout:
@@ -213,6 +177,12 @@ struct Step {
 
   at::Tensor run() const {
     if (has_weight(node.op)) return weighted();
+    if (hooks.operate) {
+      std::vector<at::Tensor> inputs;
+      for (const int n : node.inputs) inputs.push_back(values[n]);
+      at::Tensor output = hooks.operate(index, inputs);
+      if (output.defined()) return output;
+    }
     Unfinished y{.value = operate()};
     // An identity or a view must not be overwritten.
     const bool is_input =

@@ -8,7 +8,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/training/norm_quantize.h"
 #include "src/train/model/device.h"
 
 namespace octet {
@@ -33,6 +32,16 @@ struct NormKept {
   at::Tensor bits;     ///< undefined: there is no backward pass
 };
 
+kernels::NormQuantization norm_quantization(const at::Tensor& x, const at::Tensor& numbers, const NormQuantizer& q,
+                                            const at::Tensor& y) {
+  return {.x = norm_input(x),
+          .numbers = numbers.const_data_ptr<float>(),
+          .activation = q.activation,
+          .device_qparams = &q.edge->qparams,
+          .function = q.function,
+          .y = y.mutable_data_ptr()};
+}
+
 at::Tensor norm_quantized(const at::Tensor& x, const at::Tensor& residual, const BatchNormTensors& t,
                           const NormQuantizer& q, NormKept& kept) {
   const c10::DeviceGuard guard(x.device());
@@ -50,15 +59,19 @@ at::Tensor norm_quantized(const at::Tensor& x, const at::Tensor& residual, const
                                  .numbers = kept.numbers.mutable_data_ptr<float>()},
                                 stream);
   at::Tensor y = at::empty_like(x);
-  const kernels::NormQuantization work{.x = norm_input(x),
-                                       .numbers = kept.numbers.const_data_ptr<float>(),
-                                       .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
-                                       .activation = q.activation,
-                                       .device_qparams = &q.edge->qparams,
-                                       .y = y.mutable_data_ptr(),
-                                       .bits = kept.bits.defined() ? kept.bits.mutable_data_ptr<uint8_t>() : nullptr};
+  kernels::NormQuantization work = norm_quantization(x, kept.numbers, q, y);
+  if (residual.defined()) work.residual = residual.const_data_ptr();
+  if (kept.bits.defined()) work.bits = kept.bits.mutable_data_ptr<uint8_t>();
   if (q.observe) kernels::cuda_norm_observe(work, q.edge, stream);
   kernels::cuda_norm_quantize(work, stream);
+  return y;
+}
+
+/// Returns what norm_quantized() gave without a residual, from x and the numbers that it kept.
+at::Tensor norm_quantized_again(const at::Tensor& x, const at::Tensor& numbers, const NormQuantizer& q) {
+  const c10::DeviceGuard guard(x.device());
+  at::Tensor y = at::empty_like(x);
+  kernels::cuda_norm_quantize(norm_quantization(x, numbers, q, y), current_stream(x.device()));
   return y;
 }
 
@@ -70,23 +83,50 @@ at::Tensor as_strided_like(const at::Tensor& gradient, const at::Tensor& x) {
   return copy;
 }
 
+/// Returns whether a gradient [N, C, H, W] is one value for all pixels of an image, whose memory is [N, C].
+bool is_shared(const at::Tensor& gradient) {
+  return gradient.defined() && gradient.dim() == 4 && gradient.stride(3) == 0 && gradient.stride(2) == 0 &&
+         gradient.stride(1) == 1 && gradient.stride(0) == gradient.size(1) &&
+         reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 16 == 0;
+}
+
+/// What the backward pass gets for y and its twin.
+struct NormReaders {
+  at::Tensor dy, also;  ///< undefined: none
+  long also_rows = 1;
+
+  NormReaders(const at::Tensor& first, const at::Tensor& second, const at::Tensor& x) : dy(first), also(second) {
+    if (!dy.defined() || (is_shared(dy) && also.defined() && !is_shared(also))) std::swap(dy, also);
+    dy = as_strided_like(dy, x);
+    if (is_shared(also)) {
+      also_rows = x.size(2) * x.size(3);
+    } else {
+      also = as_strided_like(also, x);
+    }
+  }
+};
+
 struct NormGradients {
   at::Tensor dx, dweight, dbias, dresidual;  ///< the last is undefined if there is none
 };
 
-/// `also` may be undefined.
-NormGradients norm_gradients(const at::Tensor& dy, const at::Tensor& also, const at::Tensor& x, const at::Tensor& bits,
-                             const at::Tensor& numbers, const at::Tensor& weight, bool residual) {
+NormGradients norm_gradients(const NormReaders& readers, const at::Tensor& x, const at::Tensor& bits,
+                             const at::Tensor& numbers, const at::Tensor& weight, bool residual,
+                             const NormQuantizer& q) {
   const c10::DeviceGuard guard(x.device());
   const at::Tensor parts = norm_parts(x), slopes = at::empty({3, x.size(1)}, parts.options());
   NormGradients d{at::empty_like(x), at::empty_like(weight), at::empty_like(weight),
                   residual ? at::empty_like(x) : at::Tensor()};
   kernels::cuda_norm_quantize_gradient({.x = norm_input(x),
-                                        .dy = dy.const_data_ptr(),
-                                        .also = also.defined() ? also.const_data_ptr() : nullptr,
+                                        .dy = readers.dy.const_data_ptr(),
+                                        .also = readers.also.defined() ? readers.also.const_data_ptr() : nullptr,
+                                        .also_rows = readers.also_rows,
                                         .bits = bits.const_data_ptr<uint8_t>(),
                                         .numbers = numbers.const_data_ptr<float>(),
                                         .weight = weight.const_data_ptr<float>(),
+                                        .function = q.function,
+                                        .device_qparams = &q.edge->qparams,
+                                        .activation = q.activation,
                                         .masked = residual ? d.dresidual.mutable_data_ptr() : nullptr,
                                         .parts = parts.mutable_data_ptr<float>(),
                                         .slopes = slopes.mutable_data_ptr<float>(),
@@ -102,12 +142,14 @@ struct CudaNormQuantize : torch::autograd::Function<CudaNormQuantize> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                                                 const at::Tensor& weight, const at::Tensor& bias,
                                                 const c10::optional<at::Tensor>& residual,
-                                                const BatchNormTensors& tensors, const NormQuantizer& quantizer) {
-    NormKept kept{.bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte))};
+                                                const BatchNormTensors& tensors, const NormQuantizer& quantizer,
+                                                NormKept& kept) {
+    kept.bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte));
     const BatchNormTensors all{weight, bias, tensors.running_mean, tensors.running_var};
     const at::Tensor y = norm_quantized(x, residual.value_or(at::Tensor()), all, quantizer, kept);
     ctx->save_for_backward({x, weight, kept.numbers, kept.bits});
     ctx->saved_data["residual"] = residual.has_value();
+    ctx->saved_data["quantizer"] = c10::IValue::make_capsule(c10::make_intrusive<KeptQuantizer>(quantizer));
     ctx->set_materialize_grads(false);
     return {y, y.variable_data()};
   }
@@ -116,17 +158,25 @@ struct CudaNormQuantize : torch::autograd::Function<CudaNormQuantize> {
                                                  const torch::autograd::variable_list& of_outputs) {
     const torch::autograd::variable_list saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
-    at::Tensor dy = as_strided_like(of_outputs[0], x), also = as_strided_like(of_outputs[1], x);
-    if (!dy.defined()) std::swap(dy, also);
-    torch::autograd::variable_list result(6);  // the last two are no tensors
-    if (!dy.defined()) return result;
-    NormGradients d = norm_gradients(dy, also, x, saved[3], saved[2], saved[1], ctx->saved_data["residual"].toBool());
+    const NormReaders readers(of_outputs[0], of_outputs[1], x);
+    torch::autograd::variable_list result(7);  // the last three are no tensors
+    if (!readers.dy.defined()) return result;
+    const NormQuantizer& quantizer =
+        c10::static_intrusive_pointer_cast<KeptQuantizer>(ctx->saved_data["quantizer"].toCapsule())->quantizer;
+    NormGradients d =
+        norm_gradients(readers, x, saved[3], saved[2], saved[1], ctx->saved_data["residual"].toBool(), quantizer);
     result[0] = std::move(d.dx);
     result[1] = std::move(d.dweight);
     result[2] = std::move(d.dbias);
     result[3] = std::move(d.dresidual);
     return result;
   }
+
+ private:
+  struct KeptQuantizer : torch::CustomClassHolder {
+    explicit KeptQuantizer(const NormQuantizer& quantizer_) : quantizer(quantizer_) {}
+    const NormQuantizer quantizer;
+  };
 };
 
 bool is_half_rows(const at::Tensor& x) {
@@ -143,15 +193,19 @@ bool norm_quantize_fits(const Unfinished& y) {
 }
 
 Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& t, const NormQuantizer& quantizer) {
-  if (c10::GradMode::is_enabled()) {
-    const torch::autograd::variable_list twins = CudaNormQuantize::apply(
-        y.value, t.weight, t.bias, y.residual.defined() ? c10::optional<at::Tensor>(y.residual) : c10::nullopt, t,
-        quantizer);
-    return {twins[0], twins[1]};
-  }
   NormKept kept;
-  const at::Tensor output = norm_quantized(y.value, y.residual, t, quantizer, kept);
-  return {output, output};
+  if (!c10::GradMode::is_enabled()) {
+    const at::Tensor output = norm_quantized(y.value, y.residual, t, quantizer, kept);
+    return {output, output, nullptr};
+  }
+  const torch::autograd::variable_list twins = CudaNormQuantize::apply(
+      y.value, t.weight, t.bias, y.residual.defined() ? c10::optional<at::Tensor>(y.residual) : c10::nullopt, t,
+      quantizer, kept);
+  if (y.residual.defined()) return {twins[0], twins[1], nullptr};
+  const auto again = [x = y.value.detach(), numbers = kept.numbers, quantizer] {
+    return norm_quantized_again(x, numbers, quantizer);
+  };
+  return {twins[0], twins[1], again};
 }
 
 }  // namespace octet

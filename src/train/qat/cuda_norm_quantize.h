@@ -5,8 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "kernels/core/quantize.h"
-#include "kernels/training/observe.h"
+#include "kernels/training/norm_quantize.h"
 #include "src/train/model/model.h"
 
 namespace octet {
@@ -16,6 +18,7 @@ struct NormQuantizer {
   bool observe = false;                    ///< its range first follows what is quantized
   kernels::Clamp activation;
   double epsilon = kBatchNormEpsilon;
+  const kernels::FunctionTable* function = nullptr;  ///< in device memory, or null. Then the range is not observed
 };
 
 /// Returns whether cuda_norm_quantize() takes y: float16 or bfloat16, channels-last with channels in eights, at least
@@ -26,11 +29,18 @@ bool norm_quantize_fits(const Unfinished& y);
 /// tensor's would be added in a pass of their own.
 struct Twins {
   at::Tensor first, second;
+  std::function<at::Tensor()> again;  ///< makes them once more, for who has not kept them; null with a residual
 };
 
 /// Returns fake_quantize(activation(batch_norm(y.value) + y.residual)) in training, and moves the running statistics as
 /// at::batch_norm() does. BatchNorm's result is rounded to its type, the sum is not. y.value is kept for the backward
-/// pass, and one bit a value; sums are always added in the same order.
+/// pass, and one bit a value; sums are always added in the same order. With a function, which takes no residual, its
+/// table gives the results instead.
 Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& batch_norm, const NormQuantizer& quantizer);
+
+/// Lets the backward pass of the convolution that gave y call `again` for the convolution's input, x, in place of
+/// keeping it. Returns false, and does nothing, where y is no convolution's result in a walk with gradients, or where
+/// the convolution multiplied something else than x, as with uneven padding.
+bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at::Tensor()> again);
 
 }  // namespace octet

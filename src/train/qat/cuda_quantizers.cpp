@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -13,38 +12,16 @@
 #include "src/base/error.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
+#include "src/train/qat/cuda_excite.h"
 #include "src/train/qat/cuda_fake_quantize.h"
 #include "src/train/qat/cuda_norm_quantize.h"
+#include "src/train/qat/device_table.h"
 #include "src/train/qat/folded_batch_norm.h"
+#include "src/train/qat/function_tables.h"
 #include "src/train/qat/quantizers.h"
 
 namespace octet {
 namespace {
-
-kernels::Clamp clamp_of(Activation activation) {
-  if (activation == Activation::none) return kernels::kNoClamp;
-  return activation == Activation::relu ? kernels::kRelu : kernels::kRelu6;
-}
-
-/// An array of structs in device memory, at an address that never changes, since captured graphs hold it.
-template <class T>
-class DeviceTable {
- public:
-  DeviceTable() = default;
-  DeviceTable(size_t size, at::Device device)
-      : bytes_(at::empty({static_cast<int64_t>(size * sizeof(T))}, at::TensorOptions(device).dtype(at::kByte))) {}
-  bool defined() const { return bytes_.defined(); }
-  T* row(size_t index) const { return static_cast<T*>(bytes_.data_ptr()) + index; }
-  void write(std::vector<T> rows) { bytes_.copy_(at::from_blob(rows.data(), bytes_.sizes(), at::kByte)); }
-  std::vector<T> read() const {
-    std::vector<T> rows(bytes_.numel() / sizeof(T));
-    at::from_blob(rows.data(), bytes_.sizes(), at::kByte).copy_(bytes_);
-    return rows;
-  }
-
- private:
-  at::Tensor bytes_;
-};
 
 [[noreturn]] void refuse(const Node& node, const char* what) {
   throw promise_error("'" + node.name + "': " + what + ": the network diverged");
@@ -59,11 +36,13 @@ struct LayerGroup {
 /// Weights in a group. The first group is small, since no backward pass is left for its exchange to overlap with.
 constexpr int64_t kFirstLayers = 1 << 18, kLayers = 4 << 20;
 
-/// Outputs of several readers, by node, until the last reader takes the twin, so that the gradients of both branches
-/// meet in the backward pass of what made them.
-class Forks {
+/// What layers of a walk have done for the nodes behind them.
+class Joined {
  public:
-  explicit Forks(size_t nodes) : outputs_(nodes) {}
+  explicit Joined(size_t nodes) : outputs_(nodes), functions_(nodes), made_again_(nodes) {}
+
+  /// Keeps the output of a node with several readers, until the last reader takes the twin, so that the gradients of
+  /// both branches meet in the backward pass of what made them.
   void add(int node, const Twins& output) { outputs_[node] = output; }
   /// Returns `value`, the output of `node`, or its twin where that has been added and not yet taken.
   at::Tensor take(int node, const at::Tensor& value) {
@@ -71,14 +50,32 @@ class Forks {
     return std::exchange(outputs_[node], {}).second;
   }
 
+  /// Says that the input of this lookup is its output already.
+  void add_function(int lookup) { functions_[lookup] = true; }
+  bool has_function(int lookup) const { return functions_[lookup]; }
+
+  /// Keeps the output of a node that one convolution alone reads, which may make it again.
+  void add_again(int node, const Twins& output) { made_again_[node] = output; }
+  /// Lets the convolution of `node` that gave y do so.
+  void forget_input(const Node& node, const at::Tensor& y) {
+    const Twins x = std::exchange(made_again_[node.inputs[0]], {});
+    if (x.again) make_input_again(y, x.first, x.again);
+  }
+
  private:
   std::vector<Twins> outputs_;
+  std::vector<bool> functions_;
+  std::vector<Twins> made_again_;
 };
 
 class CudaQuantizers : public Quantizers {
  public:
   CudaQuantizers(const Prepared& prepared, const QuantizerOptions& options, at::Device device)
-      : prepared_(prepared), options_(options), device_(device), edges_(nodes().size(), device) {
+      : prepared_(prepared),
+        options_(options),
+        device_(device),
+        edges_(nodes().size(), device),
+        functions_(prepared, device) {
     group_layers();
     find_forks();
     weight_scales_ = at::empty({groups_.empty() ? 0 : groups_.back().first_scale + groups_.back().scales},
@@ -101,20 +98,25 @@ class CudaQuantizers : public Quantizers {
   void quantize(const LayerGroup& group, const Weights& weights, const at::Tensor& learned_scales, bool fold_batch_norm,
                 std::vector<LayerParameters>& layers) const;
   at::Tensor quantized_edge(int node, const Unfinished& y, const LearnedEdge& learned, bool observe) const;
-  at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, bool observe,
-                             Forks& forks) const;
+  at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, const Walk& walk,
+                             Joined& joined) const;
+  at::Tensor excited_edge(int node, const std::vector<at::Tensor>& inputs, Joined& joined) const;
+  void refresh_functions();
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
   const at::Device device_;
-  DeviceTable<kernels::EdgeQuantizer> edges_;       // by node; those of roots are used
+  DeviceTable<kernels::EdgeQuantizer> edges_;  // by node; those of roots are used
+  FunctionTables functions_;
+  bool functions_stale_ = true;                     // ranges may have moved since the tables were made
   DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
   std::vector<size_t> group_of_;                    // by node
-  std::vector<int> forks_;                          // by node: the last reader if it has several and that a weight
-  at::Tensor weight_scales_;                        // float [channels of all layers], unless they learn
-  at::Tensor damaged_weights_;                      // int32, by weighted_
+  std::vector<int> forks_;    // by node: the last reader if it has several and that a weight or two inputs to multiply
+  std::vector<bool> again_;   // by node: one convolution alone reads it, and makes it again in the backward pass
+  at::Tensor weight_scales_;  // float [channels of all layers], unless they learn
+  at::Tensor damaged_weights_;  // int32, by weighted_
 };
 
 void CudaQuantizers::group_layers() {
@@ -150,7 +152,10 @@ void CudaQuantizers::find_forks() {
   const std::vector<int> last = last_readers(prepared_.graph);
   for (size_t n = 0; n < nodes().size(); ++n) {
     const bool is_read = last[n] >= 0 && last[n] < static_cast<int>(nodes().size());
-    forks_.push_back(is_read && readers[n] > 1 && has_weight(nodes()[last[n]].op) ? last[n] : -1);
+    const bool takes = is_read && (has_weight(nodes()[last[n]].op) || nodes()[last[n]].op == Op::mul);
+    forks_.push_back(takes && readers[n] > 1 ? last[n] : -1);
+    const bool alone = is_read && readers[n] == 1 && nodes()[last[n]].op == Op::conv2d;
+    again_.push_back(options_.recompute && alone && nodes()[last[n]].inputs[0] == static_cast<int>(n));
   }
 }
 
@@ -215,15 +220,45 @@ at::Tensor CudaQuantizers::quantized_edge(int node, const Unfinished& y, const L
 }
 
 at::Tensor CudaQuantizers::normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm,
-                                           bool observe, Forks& forks) const {
+                                           const Walk& walk, Joined& joined) const {
   const Node& of = nodes()[node];
+  const int lookup = walk.joins_nodes && !walk.observe ? functions_.lookup_of(node) : -1;
   Unfinished sum = y;
-  if (y.residual.defined() && forks_[of.inputs[1]] == node) sum.residual = forks.take(of.inputs[1], y.residual);
-  const Twins twins = cuda_norm_quantize(
-      sum, batch_norm,
-      {.edge = edges_.row(node), .observe = observe, .activation = clamp_of(of.activation), .epsilon = of.epsilon});
-  if (forks_[node] >= 0) forks.add(node, twins);
+  if (y.residual.defined() && forks_[of.inputs[1]] == node) sum.residual = joined.take(of.inputs[1], y.residual);
+  const Twins twins = cuda_norm_quantize(sum, batch_norm,
+                                         {.edge = edges_.row(node),
+                                          .observe = walk.observe,
+                                          .activation = clamp_of(of.activation),
+                                          .epsilon = of.epsilon,
+                                          .function = lookup >= 0 ? functions_.of(node) : nullptr});
+  const int last = lookup >= 0 ? lookup : node;
+  if (lookup >= 0) joined.add_function(lookup);
+  if (forks_[last] >= 0) joined.add(last, twins);
+  if (again_[last]) joined.add_again(last, twins);
   return twins.first;
+}
+
+at::Tensor CudaQuantizers::excited_edge(int node, const std::vector<at::Tensor>& inputs, Joined& joined) const {
+  const int large = inputs[0].numel() >= inputs[1].numel() ? 0 : 1, from = nodes()[node].inputs[large];
+  const at::Tensor &x = inputs[large], &factor = inputs[1 - large];
+  if (!excite_fits(x, factor)) return {};
+  const ExciteQuantizer quantizer{.device = &edges_.row(node)->qparams,
+                                  .activation = clamp_of(nodes()[node].activation)};
+  const at::Tensor y = cuda_excite_quantize(forks_[from] == node ? joined.take(from, x) : x, factor, quantizer);
+  if (again_[node]) {
+    joined.add_again(node, {y, {}, [x = x.detach(), factor = factor.detach(), quantizer] {
+                              return cuda_excite_quantize(x, factor, quantizer);
+                            }});
+  }
+  return y;
+}
+
+void CudaQuantizers::refresh_functions() {
+  if (!functions_.any() || !functions_stale_) return;
+  std::vector<QParams> qparams;
+  for (const kernels::EdgeQuantizer& row : edges_.read()) qparams.push_back(row.qparams);
+  functions_.write(qparams);
+  functions_stale_ = false;
 }
 
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
@@ -237,18 +272,29 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
     return (*layers)[node];
   };
   const std::vector<LearnedEdge> ranges = learned_edges(learned.edges, learned.offsets, options_.edges, nodes().size());
-  hooks.finish = [this, walk, ranges](int node, const Unfinished& y) {
+  const auto joined = std::make_shared<Joined>(nodes().size());
+  hooks.finish = [this, walk, ranges, joined](int node, const Unfinished& y) {
+    if (nodes()[node].op == Op::conv2d) joined->forget_input(nodes()[node], y.value);
     if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
     return quantized_edge(node, y, ranges[node], walk.observe);
   };
-  const auto forks = std::make_shared<Forks>(nodes().size());
-  hooks.normalize = [this, walk, ranges, forks](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
+  if (walk.observe) functions_stale_ = true;
+  if (walk.joins_nodes && !walk.observe && !ranges[0].defined()) refresh_functions();
+  hooks.normalize = [this, walk, ranges, joined](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
+    if (nodes()[node].op == Op::conv2d) joined->forget_input(nodes()[node], y.value);
     if (!prepared_.has_edge(node) || ranges[node].defined() || !norm_quantize_fits(y)) return at::Tensor();
-    return normalized_edge(node, y, batch_norm, walk.observe, *forks);
+    return normalized_edge(node, y, batch_norm, walk, *joined);
   };
-  hooks.input = [this, forks](int node, const at::Tensor& x) {
+  if (walk.joins_nodes && !walk.observe) {
+    hooks.operate = [this, ranges, joined](int node, const std::vector<at::Tensor>& inputs) {
+      if (joined->has_function(node)) return inputs[0];
+      if (nodes()[node].op != Op::mul || !prepared_.has_edge(node) || ranges[node].defined()) return at::Tensor();
+      return excited_edge(node, inputs, *joined);
+    };
+  }
+  hooks.input = [this, joined](int node, const at::Tensor& x) {
     const int from = nodes()[node].inputs[0];
-    return forks_[from] == node ? forks->take(from, x) : x;
+    return forks_[from] == node ? joined->take(from, x) : x;
   };
   hooks.output = [this, walk, ranges](int node, at::Tensor y) {
     const bool is_input = node == 0;  // which the walk does not finish
@@ -283,6 +329,8 @@ void CudaQuantizers::upload(const EdgeState& edges) {
     rows[n].range = {s.lo, s.hi, s.seen};
     rows[n].averaging = edges.observers[n].averaging();
   }
+  if (functions_.any()) functions_.write(edges.qparams);
+  functions_stale_ = false;
   edges_.write(std::move(rows));
   damaged_weights_.zero_();
 }

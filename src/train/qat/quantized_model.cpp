@@ -170,11 +170,9 @@ WalkHooks QuantizedModel::Impl::quantizing_hooks(const Mode& mode, const Weights
     throw promise_error("the network has no scales yet: calibrate it, or observe while training what does not learn");
   if (mode.observe && learned.edges.defined())
     throw promise_error("learned scales of activations do not follow observers");
-  Quantizers& used = at_weights();
-  if (mode.observe) require_observer(options.observer, used.device().type());
-  return used.quantizing_hooks(
-      of, learned,
-      {.observe = mode.observe, .fold_batch_norm = !mode.batch_norm_training, .shares = mode.range_shares});
+  if (mode.observe) require_observer(options.observer, at_weights().device().type());
+  const Quantizers::Walk walk{mode.observe, !mode.batch_norm_training, mode.range_shares, mode.joins_nodes};
+  return at_weights().quantizing_hooks(of, learned, walk);
 }
 
 WalkHooks QuantizedModel::quantizing_hooks(const Mode& mode) {
@@ -184,8 +182,10 @@ WalkHooks QuantizedModel::quantizing_hooks(const Mode& mode) {
   return impl_->quantizing_hooks(mode, impl_->weights);
 }
 
-at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& mode, const Look& look) {
+at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& asked, const Look& look) {
   Impl& impl = *impl_;
+  Mode mode = asked;
+  mode.joins_nodes = !look;
   const Weights weights = impl.used_weights();
   WalkHooks hooks;
   if (mode.quantize) hooks = impl.quantizing_hooks(mode, weights);

@@ -35,6 +35,7 @@ class QuantizedModel {
     /// of all shares, the second gives observers the ranges of all shares. Must outlive the backward pass.
     const GatherShares* batch_norm_shares = nullptr;
     const GatherShares* range_shares = nullptr;
+    bool joins_nodes = false;  ///< as in Quantizers::Walk; forward() sets it itself where there is no look
   };
 
   /// Returns the outputs of x, normalized float [N, C, H, W], as walk() does, by the float simulation: float

@@ -195,6 +195,11 @@ void CpuQuantizers::download_histograms(std::vector<Observer>& observers) const 
 
 }  // namespace
 
+kernels::Clamp clamp_of(Activation activation) {
+  if (activation == Activation::none) return kernels::kNoClamp;
+  return activation == Activation::relu ? kernels::kRelu : kernels::kRelu6;
+}
+
 void require_observer(ObserverKind observer, at::DeviceType device) {
   if (device == at::kCUDA && observer == ObserverKind::histogram)
     throw usage_error(

@@ -26,6 +26,9 @@ struct QuantizerOptions {
   /// On a GPU: quantizes weights in groups of layers, so that the backward pass gives their gradients group by group
   /// and not all at its end.
   bool by_layer_groups = false;
+  /// On a GPU, while BatchNorm follows the batches: what a layer gives one convolution alone is not kept for the
+  /// backward pass, but made again there from what BatchNorm has kept. Takes less memory and more time.
+  bool recompute = false;
 };
 
 /// Scales that are tensors where the weights are; leaves that require gradients where the optimizer updates them.
@@ -36,6 +39,9 @@ struct LearnedScales {
   at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
 };
 
+/// Returns what kernels do for an activation.
+kernels::Clamp clamp_of(Activation activation);
+
 class Quantizers {
  public:
   virtual ~Quantizers() = default;
@@ -45,6 +51,9 @@ class Quantizers {
     bool observe = false;                  ///< ranges follow the values before these are quantized
     bool fold_batch_norm = false;          ///< BatchNorm's statistics are fixed, and part of weights and biases
     const GatherShares* shares = nullptr;  ///< ranges follow all shares of a batch; null: the batch is whole
+    /// The whole network is walked, and no one looks at or changes single nodes: functions and products may be parts of
+    /// other nodes' passes, and the output of a layer may be that of the function behind it.
+    bool joins_nodes = false;
   };
   /// Returns the hooks of one walk that quantizes, with weights and scales as they are now. `weights` must outlive
   /// them.
@@ -70,7 +79,7 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #if OCTET_CUDA
 /// Weights are quantized in autocast's type: all in one launch, or in groups when the walk gets to them. Edges are
 /// quantized in one pass with bias, residual and activation, in place where no one needs the value before. Nothing is
-/// copied to the host.
+/// copied to the host, but ranges by the first walk that joins functions after one that observed.
 std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                                  at::Device device);
 #endif

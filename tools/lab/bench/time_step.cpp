@@ -144,6 +144,7 @@ Bench::Bench(const StepBench& bench)
     Run run;
     run.recipe.quant = bench.quant;
     run.recipe.qat.forward = bench.forward;
+    run.recipe.qat.recompute = bench.recompute;
     run.graph = graph_;
     run.ranks = std::shared_ptr<Ranks>(std::shared_ptr<void>(), ranks_);  // without ownership
     quantized_.emplace(make_quantized(run, weights_));

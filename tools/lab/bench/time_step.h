@@ -19,6 +19,7 @@ struct StepBench {
   bool qat = false;                             ///< with fake quantizers, calibrated on some of the images
   bool freeze_batch_norm = false;               ///< its statistics are fixed from the first step on
   QatForward forward = QatForward::simulation;  ///< with frozen BatchNorm
+  bool recompute = false;                       ///< with live BatchNorm, as qat.recompute
   OptimizerRecipe optimizer;                    ///< batch size, precision, layout, ...
   QuantRecipe quant;
   CudaRecipe cuda;

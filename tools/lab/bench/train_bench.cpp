@@ -90,6 +90,7 @@ std::string run(StepBench bench, const Options& options) {
                         {"peer", fmt::format("{} {}", options.phase, name_in(kPrecisions, bench.optimizer.precision))},
                         {"batch_norm_frozen", bench.freeze_batch_norm},
                         {"forward", options.forward},
+                        {"recompute", bench.recompute},
                         {"scales", options.scales},
                         {"model", bench.model.name},
                         {"ranks", ranks},
@@ -147,6 +148,7 @@ int main(int argc, char** argv) {
   app.add_flag("--freeze-batch-norm", bench.freeze_batch_norm, "qat: BatchNorm's statistics stay from the first step");
   app.add_option("--forward", options.forward, "qat with frozen BatchNorm: simulation, or int8: on codes")
       ->check(CLI::IsMember({"simulation", "int8"}));
+  app.add_flag("--recompute", bench.recompute, "qat: as the recipe's qat.recompute: less memory, slower");
   app.add_option("--scales", options.scales, "qat: fixed, observed, lsq, lsq_plus: what becomes of calibrated ranges")
       ->check(CLI::IsMember(named_scales()));
   app.add_flag("--sync-batch-norm", bench.optimizer.sync_batch_norm,

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions whose input is made again in the backward pass: the same gradients, from memory that was free between.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "src/train/qat/cuda_norm_quantize.h"
+
+namespace octet {
+namespace {
+
+struct Convolved {
+  at::Tensor leaf, weight, x, y;
+};
+
+Convolved convolved() {
+  at::manual_seed(4);
+  Convolved c{at::randn({2, 8, 5, 5}).set_requires_grad(true), at::randn({6, 8, 3, 3}).set_requires_grad(true), {}, {}};
+  c.x = c.leaf * 2;
+  c.y = at::conv2d(c.x, c.weight, {}, 1, 1);
+  return c;
+}
+
+TEST(MadeAgain, GivesTheSameGradientsAndFreesTheInput) {
+  Convolved want = convolved(), got = convolved();
+  want.y.square().sum().backward();
+  int calls = 0;
+  const at::Tensor leaf = got.leaf.detach();
+  ASSERT_TRUE(make_input_again(got.y, got.x, [&] {
+    ++calls;
+    return leaf * 2;
+  }));
+  const c10::weak_intrusive_ptr<c10::StorageImpl> memory(got.x.storage().getWeakStorageImpl());
+  got.x.reset();
+  EXPECT_TRUE(memory.expired());
+  got.y.square().sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(at::equal(got.leaf.grad(), want.leaf.grad()));
+  EXPECT_TRUE(at::equal(got.weight.grad(), want.weight.grad()));
+}
+
+TEST(MadeAgain, RefusesWhatNoConvolutionHasMultiplied) {
+  const Convolved c = convolved();
+  const auto again = [] { return at::Tensor(); };
+  EXPECT_FALSE(make_input_again(c.x, c.leaf, again));
+  EXPECT_FALSE(make_input_again(c.y, c.leaf, again));
+  EXPECT_FALSE(make_input_again(c.y.detach(), c.x, again));
+  c.y.sum().backward();  // keeps what it needs
+  EXPECT_TRUE(c.leaf.grad().defined());
+}
+
+}  // namespace
+}  // namespace octet
