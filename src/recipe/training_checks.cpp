@@ -68,11 +68,33 @@ struct TrainingChecks : Checks {
                "no parallel.stages");
   }
 
+  /// Checks what nothing is made again for, as far as the recipe tells; trainers/run/start.cpp checks the device.
+  void check_recompute() const {
+    if (!recipe.qat.recompute) return;
+    const auto require_it = [&](bool fits, const std::string& why, const char* cure) {
+      require(fits, "qat.recompute", fmt::format("{}; set {}, or leave it out", why, cure));
+    };
+    const QatRecipe& qat = recipe.qat;
+    const std::optional<EdgeScales>& scales = recipe.quant.scales;
+    require_it(qat.epochs > 0, "spares memory in QAT, but qat.epochs is 0", "epochs");
+    require_it(qat.precision != Precision::fp32, "makes values of 16 bits again, but qat.precision is fp32",
+               "qat.precision: fp16 or bf16");
+    require_it(qat.freeze_batch_norm > 0, "works while statistics follow the batches, but qat.freeze_batch_norm is 0",
+               "more than 0");
+    require_it(!qat.sync_batch_norm, "makes again what one process has, but qat.sync_batch_norm is true",
+               "qat.sync_batch_norm: false");
+    require_it(!scales || !learn(*scales),
+               fmt::format("makes nothing again whose range learns, but quant.scales is {}",
+                           name_or_auto(kEdgeScales, scales)),
+               "quant.scales: fixed or observed");
+  }
+
   void check_qat() const {
     check_optimizer(recipe.qat, "qat");
     require(recipe.qat.distill_weight == 0 || recipe.qat.epochs > 0, "qat.distill_weight",
             "the float network teaches in QAT, but qat.epochs is 0; set epochs, or leave it out");
     check_forward();
+    check_recompute();
     require(!recipe.qat.float_control || recipe.qat.epochs > 0, "qat.float_control",
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }

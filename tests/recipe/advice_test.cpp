@@ -231,6 +231,24 @@ TEST(RecipeAdvice, Quantization) {
   });
 }
 
+TEST(RecipeAdvice, Recompute) {
+  const std::string epochs = "qat.epochs=2", again = "qat.recompute=true", half = "qat.precision=fp16";
+  const auto fits_not = [&](const std::string& other, const std::string& advice, const std::string& cure) {
+    return Case{kCifar,
+                {again, epochs, half, other},
+                "qat.recompute",
+                "set " + advice + ", or leave it out",
+                {{again, epochs, half, cure}, {epochs, half, other}}};
+  };
+  expect_cured({
+      {kCifar, {again, half}, "qat.recompute", "set epochs, or leave it out", {{again, half, epochs}, {half}}},
+      fits_not("qat.precision=fp32", "qat.precision: fp16 or bf16", "qat.precision=bf16"),
+      fits_not("qat.freeze_batch_norm=0", "more than 0", "qat.freeze_batch_norm=0.1"),
+      fits_not("qat.sync_batch_norm=true", "qat.sync_batch_norm: false", "qat.sync_batch_norm=false"),
+      fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.scales=observed"),
+  });
+}
+
 TEST(RecipeAdvice, ForwardOnCodes) {
   const std::string epochs = "qat.epochs=2", int8 = "qat.forward=int8", plain = "qat.forward=simulation";
   const auto fits_not = [&](const std::string& other, const std::string& advice, const std::string& cure) {

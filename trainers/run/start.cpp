@@ -165,6 +165,11 @@ void require_trainable(const Run& run) {
           "moving_average or minmax");
   }
   if (observes) require_observer(run.recipe.quant.observer, run.device.type());
+  if (run.recipe.qat.recompute && !run.device.is_cuda())
+    throw usage_error("qat.recompute: true spares a GPU's memory; leave it out on the CPU");
+  if (run.recipe.qat.recompute && learn(edge_scales(run)))
+    throw usage_error(
+        "qat.recompute: true makes nothing again whose range learns; set quant.scales: fixed or observed");
   if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8) {
     if (run.ranks)
       throw usage_error("qat.forward: int8 trains in one process; leave --gpus out, or set qat.forward: simulation");
