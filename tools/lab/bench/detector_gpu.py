@@ -7,7 +7,7 @@
     detector_gpu.py prepare --yolox CODE --weights peer.pth --images photos/     writes the weights, here with a CPU
 
 CODE: a checkout of github.com/Megvii-BaseDetection/YOLOX, or its folder yolox with models and utils. Each figure is a process of its own;
-those of training take turns. --dry: a step of a small size, with --device cpu anywhere. Needs PyTorch, torchvision and OpenCV.
+those of training take turns. --dry: a step of a small size, with --device cpu anywhere. Needs PyTorch and torchvision, and uses OpenCV if it is there.
 """
 import argparse
 import json

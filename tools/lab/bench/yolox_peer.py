@@ -166,10 +166,56 @@ def in_graph(model, images):
     return graph.replay, output
 
 
+def fitted(height, width, side):
+    """The scale at which a picture fits a square, and its size then."""
+    scale = min(side / height, side / width)
+    return scale, int(height * scale), int(width * scale)
+
+
+class OpenCv:
+    name = "OpenCV"
+
+    def __init__(self):
+        import cv2
+        self.cv2 = cv2
+        cv2.setNumThreads(1)
+
+    def read(self, file, to, side):
+        picture = self.cv2.imread(file)
+        scale, height, width = fitted(*picture.shape[:2], side)
+        to[:height, :width] = torch.from_numpy(self.cv2.resize(picture, (width, height), interpolation=self.cv2.INTER_LINEAR))
+        return scale
+
+
+class Torchvision:
+    name = "torchvision"
+
+    def __init__(self):
+        import torchvision.io
+        self.io = torchvision.io
+        torch.set_num_threads(1)  # each file is read by a thread of the caller
+
+    def read(self, file, to, side):
+        picture = self.io.read_image(file, self.io.ImageReadMode.RGB)
+        scale, height, width = fitted(*picture.shape[1:], side)
+        resized = torch.nn.functional.interpolate(picture[None], (height, width), mode="bilinear", align_corners=False)[0]
+        to[:height, :width] = resized.flip(0).permute(1, 2, 0)
+        return scale
+
+
+def reader():
+    try:
+        return OpenCv()
+    except ImportError:
+        return Torchvision()
+
+
 class Boxes:
-    """From files to boxes: OpenCV decodes and resizes in threads, the GPU normalizes, computes, decodes and suppresses with their code."""
+    """From files to boxes: OpenCV (torchvision where that is not installed, which the figure says) decodes and resizes in threads, the GPU
+    normalizes, computes, decodes and suppresses with their code."""
 
     def __init__(self, code, replay, images, output, options):
+        self.reader = reader()
         self.postprocess, self.replay, self.images, self.output = code.boxes, replay, images, output
         self.size, self.score = options.size, options.score
         levels = []
@@ -184,15 +230,7 @@ class Boxes:
 
     def read(self, files, pixels):
         """Writes the files' pixels, BGR with grey to the right and below; returns the scales."""
-        import cv2
-        scales = []
-        for to, file in zip(pixels, files):
-            picture = cv2.imread(file)
-            scale = min(self.size / picture.shape[0], self.size / picture.shape[1])
-            width, height = int(picture.shape[1] * scale), int(picture.shape[0] * scale)
-            to[:height, :width] = torch.from_numpy(cv2.resize(picture, (width, height), interpolation=cv2.INTER_LINEAR))
-            scales.append(scale)
-        return scales
+        return [self.reader.read(file, to, self.size) for to, file in zip(pixels, files)]
 
     def find(self, pixels, scales):
         self.images.copy_(pixels.to(self.images.device, non_blocking=True).permute(0, 3, 1, 2))
@@ -206,8 +244,6 @@ class Boxes:
 
 def time_boxes(boxes, files, batch, seconds, threads):
     """One after the other with batch 1; in larger batches the next files are read while a batch is computed."""
-    import cv2
-    cv2.setNumThreads(1)
     times, found, start = [], 0, time.perf_counter()
 
     def one(file):
@@ -257,7 +293,7 @@ def measure_inference(options, batch, files):
             result[name] = statistics.median(milliseconds(ready[name][0], options.seconds, options.device))
         fastest = min(result, key=result.get)
         boxes = Boxes(code, *(ready[fastest][0], images, ready[fastest][1]), options)
-        return {"forward_ms": result, "fastest": fastest, "boxes": time_boxes(boxes, files, batch, options.seconds, options.threads)}
+        return {"forward_ms": result, "fastest": fastest, "reader": boxes.reader.name, "boxes": time_boxes(boxes, files, batch, options.seconds, options.threads)}
 
 
 def prepare(options, files):
