@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/progress.h"
+#include "src/train/repair/channel_scales.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/pipeline.h"
@@ -105,6 +106,24 @@ TEST(ChannelScalesOfARun, AreTakenByAutoForALargeGainWithEightBits) {
   even.calibrate.channel_scales = ScaleChannels::automatic;
   train(even, little, {});
   EXPECT_EQ(scaled_functions(open_run(even, little)), 0);
+}
+
+TEST(ChannelScalesOfARun, AllFunctionsAreTriedWhereThoseThatDifferMostGainNothing) {
+  const Folder folder("channel_scales_all");
+  const octet::Run run = open_run(uneven(folder.path()), {});
+  const Weights weights = starting_weights(run);
+  QuantizedModel model = make_quantized(run, weights);
+  ChannelScales scales(model);
+  for (const at::Tensor& x : validation_pictures(run, 32)) scales.see(x);
+  const auto scaled = [](const Weights& of) { return of.count("silu1.input_scale") + of.count("silu2.input_scale"); };
+  std::vector<size_t> tried;
+  const auto best = scales.best(run.graph, weights, [&](const Graph&, const Weights& of) {
+    tried.push_back(scaled(of));
+    return scaled(of) == 2 ? 0.1 : 1.0;
+  });
+  EXPECT_EQ(tried, (std::vector<size_t>{0, 1, 1, 2, 2}));
+  ASSERT_TRUE(best.has_value());
+  EXPECT_EQ(scaled(best->weights), 2u);
 }
 
 TEST(ChannelScalesOfARun, AreLeftOutWhereTheyDoNotPay) {

@@ -72,7 +72,6 @@ std::optional<ScaledNetwork> ChannelScales::best(const Graph& graph, const Weigh
   std::optional<ScaledNetwork> result;
   double least = kPays * lost(graph, weights);
   for (const double spread : {kDiffer, kAny}) {
-    if (spread == kAny && !result) break;  // channels that differ less gain less
     for (const double power : {1.0, 0.5}) {
       ScaledNetwork network = scaled(graph, weights, spread, power);
       if (network.lookups.empty()) continue;

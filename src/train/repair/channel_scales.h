@@ -48,7 +48,8 @@ class ChannelScales {
   static constexpr double kPays = 0.95;
 
   /// Returns of several scaled() networks the one that loses least by `lost`, if that pays against `graph`. First only
-  /// lookups whose channels differ most get scales, and if that pays, all.
+  /// lookups whose channels differ most get scales, then all, whether or not the first pays: where one layer ruins the
+  /// outputs, nothing that leaves it as it is shows a gain.
   using Lost = std::function<double(const Graph& graph, const Weights& weights)>;
   std::optional<ScaledNetwork> best(const Graph& graph, const Weights& weights, const Lost& lost) const;
 
