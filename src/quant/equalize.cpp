@@ -223,12 +223,16 @@ std::string bias_name(const Node& node) {
 }
 
 void require_biases(const Graph& fused) {
+  const Node* without = nullptr;
   for (const Node& node : fused.nodes) {
-    if (!has_weight(node.op) || !bias_name(node).empty()) continue;
-    throw usage_error("calibrate.bias_correction: layer '" + node.name +
-                      "' has neither a bias nor a BatchNorm to correct; give it bias: true, or set bias_correction: "
-                      "false");
+    if (!has_weight(node.op)) continue;
+    if (!bias_name(node).empty()) return;
+    if (without == nullptr) without = &node;
   }
+  if (without != nullptr)
+    throw usage_error("calibrate.bias_correction: layer '" + without->name +
+                      "' has neither a bias nor a BatchNorm to correct, and no other layer has; give it bias: true, or "
+                      "set bias_correction: false");
 }
 
 void absorb_biases(const Graph& graph, const std::vector<ChannelMoments>& moments, FloatParams& params) {

@@ -50,7 +50,8 @@ void absorb_biases(const Graph& graph, const std::vector<ChannelMoments>& moment
 /// else of the layer itself; "" if it has neither.
 std::string bias_name(const Node& node);
 
-/// Throws Error(usage) naming a layer without such a parameter: bias correction would have nothing to correct there.
+/// Throws Error(usage) naming a layer if none has such a parameter: bias correction would have nothing to correct.
+/// Layers without one among others stay as they are, such as those that an ONNX file's slices became.
 void require_biases(const Graph& fused);
 
 }  // namespace octet

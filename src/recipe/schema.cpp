@@ -102,7 +102,7 @@ void add_training(std::vector<Field>& fields) {
         "functions such as SiLU get a scale for each channel, in a table of 256 bytes each, where less is lost at the "
         "outputs for validation images; auto: where much is lost, and much less with them");
   s.add("bias_correction", &C::bias_correction, {},
-        "biases take back by how much quantization shifted each channel, as a trimmed mean; qat.epochs 0");
+        "biases take back by how much quantization shifted each channel, as a trimmed mean; QAT begins with them");
   s.add("rounding", &C::rounding, kWeightRoundings,
         "of weights: each to the nearest code, or up or down as the output of its layer (adaround) or block comes "
         "nearest; adaround, block: qat.epochs 0");

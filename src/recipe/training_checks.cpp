@@ -99,7 +99,7 @@ struct TrainingChecks : Checks {
             "trains as long as QAT, but qat.epochs is 0; set epochs, or leave it out");
   }
 
-  /// Checks the repairs after training, which exclude QAT.
+  /// Checks the repairs after training, which but for bias correction exclude QAT.
   void check_calibrate() const {
     const CalibrateRecipe& calibrate = recipe.calibrate;
     const bool trains = recipe.qat.epochs > 0;
@@ -108,8 +108,6 @@ struct TrainingChecks : Checks {
     };
     require_untrained(calibrate.equalize, "calibrate.equalize",
                       "repairs a network after training, and QAT would train another network than train did");
-    require_untrained(calibrate.bias_correction, "calibrate.bias_correction",
-                      "repairs a network after training, and QAT moves the biases itself");
     const WeightRounding rounding = calibrate.rounding;
     const std::string_view word = name_in(kWeightRoundings, rounding);
     const std::string learned =

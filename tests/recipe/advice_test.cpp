@@ -163,9 +163,8 @@ TEST(RecipeAdvice, Training) {
 TEST(RecipeAdvice, Repairs) {
   const std::string epochs = "qat.epochs=2", none = "qat.epochs=0";
   std::vector<Case> cases;
-  for (const std::string repair :
-       {"calibrate.equalize=true", "calibrate.bias_correction=true", "calibrate.rounding=adaround",
-        "calibrate.rounding=block", "calibrate.distill_steps=5"})
+  for (const std::string repair : {"calibrate.equalize=true", "calibrate.rounding=adaround", "calibrate.rounding=block",
+                                   "calibrate.distill_steps=5"})
     cases.push_back({kCifar,
                      {repair, epochs},
                      repair.substr(0, repair.find('=')),

@@ -255,11 +255,11 @@ TEST(RecipeErrors, PeersAreRefusedWhereTheyCouldNotRunAfterTraining) {
 }
 
 TEST(RecipeErrors, RepairsAreOfWhatIsNotTrained) {
-  for (const std::string key : {"calibrate.equalize", "calibrate.bias_correction"}) {
-    expect_parts(refusal(kMinimal, {key + "=true", "qat.epochs=1"}),
-                 {": " + key + ": repairs a network after training", "set qat.epochs: 0"});
-    EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {key + "=true"}));
-  }
+  const std::string equalize = "calibrate.equalize=true", correct = "calibrate.bias_correction=true";
+  expect_parts(refusal(kMinimal, {equalize, "qat.epochs=1"}),
+               {": calibrate.equalize: repairs a network after training", "set qat.epochs: 0"});
+  EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {equalize, correct}));
+  EXPECT_TRUE(parse_recipe(kMinimal, "r.yaml", {correct, "qat.epochs=1"}).calibrate.bias_correction);
   for (const std::string rounding : {"adaround", "block"}) {
     expect_parts(refusal(kMinimal, {"calibrate.rounding=" + rounding, "qat.epochs=1"}),
                  {": calibrate.rounding: " + rounding + " puts weights on their codes", "set qat.epochs: 0"});

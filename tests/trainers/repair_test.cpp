@@ -67,6 +67,25 @@ TEST(Repair, TheFloatNetworkTeachesTheOneThatShips) {
     EXPECT_TRUE(taught.at(name).equal(untaught.at(name))) << name;
 }
 
+TEST(Repair, QatBeginsWithCorrectedBiasesAndTheFloatNetworkTeaches) {
+  const Folder folder("corrected");
+  Recipe recipe = repaired();
+  recipe.calibrate.equalize = false;
+  recipe.qat = testing_trainers::tiny_recipe().qat;
+  recipe.qat.epochs = 1;
+  recipe.qat.learning_rate = 1e-12;  // moves nothing
+  recipe.qat.distill_weight = 0.5;
+  const RunDirectory directory{folder.path() + "/run"};
+  EXPECT_TRUE(train(recipe, directory, {}).value().comparison.identical());
+  const octet::Run run = open_run(recipe, directory);
+  const Weights floats = load_float(run), begun = load_quantized(run).weights();
+  const Teacher teacher = float_teacher(run, begun);
+  for (const char* name : {"bn1.bias", "bn2.bias"}) {  // fc has too few values
+    EXPECT_FALSE(begun.at(name).allclose(floats.at(name), 1e-5, 1e-6)) << name;
+    EXPECT_TRUE(teacher.weights.at(name).equal(floats.at(name))) << name;
+  }
+}
+
 TEST(Repair, EveryChoiceStartsFromTheSameWeights) {
   set_verbosity(Verbosity::quiet);
   const octet::Run run = open_run(repaired(), {});

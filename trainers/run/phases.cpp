@@ -247,6 +247,13 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   return weights;
 }
 
+Teacher float_teacher(const Run& run, const Weights& weights) {
+  const QatRecipe& qat = run.recipe.qat;
+  const bool repaired = run.recipe.calibrate.bias_correction;  // of a network that does not answer as the float one
+  return make_teacher(fuse(repaired ? run.graph : quantized_graph(run, weights)), repaired ? load_float(run) : weights,
+                      qat.distill_weight, qat.distill_temperature);
+}
+
 EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
                      std::optional<double> lost) {
   const QatRate rate = qat_rate(run.recipe, run.graph);
@@ -262,8 +269,7 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   phase.quantized = &model;
   std::optional<Teacher> teacher;
   if (recipe.distill_weight > 0) {
-    teacher = make_teacher(fuse(graph), weights, recipe.distill_weight, recipe.distill_temperature);
-    phase.teacher = &*teacher;
+    phase.teacher = &teacher.emplace(float_teacher(run, weights));
   }
   const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw
   const bool calibrated = model.has_scales();

@@ -7,6 +7,7 @@
 
 #include "src/base/progress.h"
 #include "src/report/report.h"
+#include "trainers/loop/step.h"
 #include "trainers/loop/train.h"
 #include "trainers/run/run.h"
 
@@ -14,6 +15,10 @@ namespace octet {
 
 /// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step.
 void train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
+
+/// Returns the float network as the teacher that the recipe's section qat asks for. weights: the calibrated model's,
+/// which have other biases than float.safetensors where the recipe corrects those.
+Teacher float_teacher(const Run& run, const Weights& weights);
 
 /// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
 /// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.
