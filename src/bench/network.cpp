@@ -11,7 +11,6 @@
 #include "src/base/numbers.h"
 #include "src/base/progress.h"
 #include "src/base/random.h"
-#include "src/bench/energy.h"
 #include "src/engine/fusion.h"
 #if OCTET_CUDA
 #include "src/cuda/memory.h"

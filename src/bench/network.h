@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of a network and of its layers on random images (zeros would be faster than real data), and the minimum times
-// that a GPU allows, with which `octet bench --layers` and `--layers-of` compare kernels.
+// Times of a network and of its layers on random images (zeros would be faster than real data), the energy they take by
+// the counters of the GPU (NVML) and of the processors' packages (RAPL), and the minimum times that a GPU allows, with
+// which `octet bench --layers` and `--layers-of` compare kernels; all as text, and as charts that are complete SVG
+// files.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +15,33 @@
 #include "src/net/int8_graph.h"
 
 namespace octet {
+
+/// The energy used in some time, by everything that ran and while idle. It is empty where no counter can be read.
+struct Energy {
+  double seconds = 0;
+  std::optional<double> gpu_joules, cpu_joules;
+};
+
+/// Measures the energy since it was made.
+class EnergyMeter {
+ public:
+  static constexpr const char* kPowercap = "/sys/class/powercap";  ///< Linux's RAPL counters, which only root may read
+
+  /// Starts a measurement.
+  explicit EnergyMeter(const std::string& powercap = kPowercap);
+  /// Returns the energy since the start. A processor's counter may have wrapped once, as it does after minutes at full
+  /// power.
+  Energy drawn() const;
+
+ private:
+  struct Package {
+    std::string counter;          ///< a file, in microjoules
+    double begun = 0, range = 0;  ///< joules at the start, and where the counter wraps
+  };
+  std::vector<Package> packages_;
+  std::optional<double> gpu_begun_;
+  std::chrono::steady_clock::time_point start_;
+};
 
 /// The maximum rates of a GPU.
 struct ChipRates {
@@ -54,7 +84,7 @@ struct BenchResult {
   /// From host memory to host memory, where a batch is copied while the previous one is computed (Program::submit). 0
   /// for an engine on the host.
   double overlapped_images_per_second = 0;
-  /// For one image (src/bench/energy.h): on the GPU while batches overlap, for an engine on the host without the GPU's.
+  /// For one image (EnergyMeter): on the GPU while batches overlap, for an engine on the host without the GPU's.
   /// 0 if there is no counter, or if the measurement took less than a second.
   double gpu_joules = 0, cpu_joules = 0;
   double gpu_watts = 0;
@@ -100,5 +130,30 @@ double floor_milliseconds(const Int8Graph& graph, int node, int batch, const Chi
 /// Returns how many input values of one image no window of a convolution reads, because its stride exceeds its kernel;
 /// else 0.
 long pixels_not_read(const Int8Graph& graph, int node);
+
+/// The times of a network's layers on one engine.
+struct LayerSeries {
+  std::string name, colour;
+  std::vector<double> milliseconds;  ///< by layer; 0 where the series does not have the layer
+  std::vector<std::string> notes;    ///< by layer, for the tooltip: the kernel
+};
+
+/// Returns a chart with one bar for each layer and series.
+std::string svg_layer_bars(const std::string& title, const std::vector<std::string>& layers,
+                           const std::vector<LayerSeries>& series);
+
+/// Returns the colour of the n-th series.
+std::string series_colour(size_t index);
+
+/// A measured rate.
+struct SweepPoint {
+  std::string engine;
+  int size = 0, batch = 0;  ///< height and width of images, and batch; 0 where all points have the same
+  double images_per_second = 0;
+};
+
+/// Returns a chart of one or more points. If the points have a batch, it is over the batch, with one curve for each
+/// engine and size; else over the size, with one curve for each engine.
+std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& points);
 
 }  // namespace octet

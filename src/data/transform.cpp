@@ -6,8 +6,8 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/data/colours.h"
 #include "src/data/place.h"
-#include "src/data/rand_augment.h"
 #include "src/data/transform.h"
 #include "src/net/int8_graph.h"
 

@@ -62,7 +62,7 @@ struct Transform {
   int cutout = 0;             ///< side of a square filled with the mean colour (DeVries & Taylor 2017); 0: no cutout
   std::vector<uint8_t> fill;  ///< the mean colour, one value for each channel
   ColourJitter jitter;
-  int rand_augment = 0, rand_augment_magnitude = 9;  ///< see src/data/rand_augment.h
+  int rand_augment = 0, rand_augment_magnitude = 9;  ///< see src/data/colours.h
   double random_erasing = 0;  ///< the share of images that lose a rectangle (Zhong et al., arXiv 1708.04896)
   double mixup_alpha = 0;     ///< images are mixed with another by weights of Beta(alpha, alpha); 0: not mixed
   uint8_t outside = 0;        ///< value of the padding's pixels

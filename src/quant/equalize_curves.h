@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/net/graph.h"
-#include "src/quant/curve_ranges.h"
+#include "src/quant/curves.h"
 #include "src/quant/equalize.h"
 #include "src/quant/node_constants.h"
 

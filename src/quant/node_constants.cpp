@@ -4,7 +4,7 @@
 
 #include "src/base/error.h"
 #include "src/net/int8_graph.h"
-#include "src/quant/curve_scales.h"
+#include "src/quant/curves.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {

@@ -3,7 +3,6 @@
 
 #include <tuple>
 
-#include "src/bench/charts.h"
 #include "src/bench/convolutions.h"
 #include "src/bench/network.h"
 #include "src/net/zoo.h"

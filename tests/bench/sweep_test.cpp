@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/bench/charts.h"
+#include "src/bench/network.h"
 
 #include <gtest/gtest.h>
 

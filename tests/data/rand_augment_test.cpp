@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // RandAugment: every operation on pixels whose result is known, and how often each is drawn.
-#include "src/data/rand_augment.h"
+#include "src/data/colours.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images that are rotated, sheared and mixed: painted boxes are found again where the labels say.
-#include "src/data/turn.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

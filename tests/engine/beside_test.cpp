@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which launches may run at the same time. Needs no GPU.
-#include "src/engine/cuda/beside.h"
+#include "src/engine/memory_plan.h"
 
 #include <gtest/gtest.h>
 

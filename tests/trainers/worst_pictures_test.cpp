@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/recipe/run.h"
-#include "trainers/run/worst_pictures.h"
+#include "trainers/run/measure.h"
 
 namespace octet {
 namespace {

@@ -17,7 +17,6 @@
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/bench/charts.h"
 #include "src/bench/network.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"

@@ -12,12 +12,30 @@
 #include "src/engine/engine.h"
 #include "src/engine/fusion.h"
 #include "src/net/checkpoint.h"
-#include "tools/octet/inspect.h"
+#include "src/net/onnx/export.h"
+#include "src/net/onnx/import.h"
+#include "src/net/op_traits.h"
+#include "src/net/shapes.h"
+#include "tools/octet/commands.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {
 namespace {
+
+/// The attributes of a node of the float or the int8 network.
+struct NodeAttributes {
+  const OpTraits& op;
+  Window window;
+  int groups, factor_h, factor_w, first_channel, channels;
+  bool transposed;
+};
+
+template <typename AnyNode>
+NodeAttributes attributes_of(const AnyNode& node) {
+  return {traits(node.op), node.window,        node.groups,  node.factor_h,
+          node.factor_w,   node.first_channel, node.shape.c, node.transposed};
+}
 
 /// Returns "2", or "2x1" if the numbers differ.
 std::string both(int vertical, int horizontal) {
@@ -37,8 +55,7 @@ std::string text_of(const Window& w) {
   return text;
 }
 
-}  // namespace
-
+/// Returns for example "3x3/2 pad 1 depthwise"; default values are left out.
 std::string text_of(const NodeAttributes& node) {
   std::string text = node.op.windowed ? text_of(node.window) : "";
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " ") + more; };
@@ -51,6 +68,7 @@ std::string text_of(const NodeAttributes& node) {
   return text;
 }
 
+/// Adds the attributes with the keys of a checkpoint; the window's pad is top, left, bottom, right.
 void add_attributes(const NodeAttributes& node, nlohmann::json& to) {
   if (node.op.windowed) {
     const Window& w = node.window;
@@ -64,8 +82,6 @@ void add_attributes(const NodeAttributes& node, nlohmann::json& to) {
   if (node.op.has_factor) to["factor"] = {node.factor_h, node.factor_w};
   if (node.op.op == Op::slice) to["first_channel"] = node.first_channel;
 }
-
-namespace {
 
 std::string op_text(const Int8Node& node) {
   std::string name(int8_op_name(node.op));
@@ -200,6 +216,78 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                                    {"nodes", nodes},
                                    {"outputs", graph.outputs}};
   return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+long own_weights(const ImportedNetwork& network, const std::string& node) {
+  long count = 0;
+  for (const char* suffix : {"weight", "bias", "running_mean", "running_var"}) {
+    const auto found = network.weights.tensors.find(fmt::format("{}.{}", node, suffix));
+    if (found != network.weights.tensors.end())
+      count += static_cast<long>(found->second.bytes.size() / dtype_size(found->second.dtype));
+  }
+  return count;
+}
+
+std::string text(const ImportedNetwork& network, const std::string& path) {
+  TextTable table({{"node", Align::left},
+                   {"op", Align::left},
+                   {"inputs", Align::left},
+                   {"window", Align::left},
+                   {"output"},
+                   {"weights"}});
+  long weights = 0;
+  for (const Node& node : network.graph.nodes) {
+    std::vector<std::string> inputs;
+    for (const int input : node.inputs) inputs.push_back(network.graph.nodes[static_cast<size_t>(input)].name);
+    const long own = own_weights(network, node.name);
+    weights += own;
+    table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
+                   text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+                   own == 0 ? "" : with_thousands(own)});
+  }
+  std::vector<std::string> outputs;
+  for (const int output : network.graph.outputs)
+    outputs.push_back(to_string(network.graph.nodes[static_cast<size_t>(output)].shape));
+  std::string out = fmt::format("{}: ONNX opset {}, written by {}\n", path, network.opset, printable(network.producer));
+  out += fmt::format("input {}, output {}, {} weights, {} multiply-adds an image\n",
+                     to_string(network.graph.nodes.front().shape), fmt::join(outputs, " and "), with_thousands(weights),
+                     human_count(static_cast<double>(multiply_adds(network.graph))));
+  for (const std::string& note : network.notes) out += fmt::format("note: {}\n", printable(note));
+  return out + "\n" + table.render();
+}
+
+std::string json(const ImportedNetwork& network) {
+  nlohmann::json nodes = nlohmann::json::array();
+  for (const Node& node : network.graph.nodes) {
+    nodes.push_back({{"name", node.name},
+                     {"op", std::string(op_name(node.op))},
+                     {"inputs", node.inputs},
+                     {"shape", {node.shape.c, node.shape.h, node.shape.w}},
+                     {"weights", own_weights(network, node.name)}});
+    add_attributes(attributes_of(node), nodes.back());
+  }
+  const nlohmann::json document = {{"name", network.graph.name},   {"opset", network.opset},
+                                   {"producer", network.producer}, {"multiply_adds", multiply_adds(network.graph)},
+                                   {"notes", network.notes},       {"nodes", nodes}};
+  return document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Prints the network as it would be imported, or throws why it cannot be.
+ExitCode inspect_onnx(const Common& common, const std::string& path, const std::vector<std::string>& outputs,
+                      int image_size) {
+  const ImportedNetwork network = import_onnx(path, outputs, image_size);
+  print_result(common, text(network, path), [&] { return json(network); });
+  return ExitCode::ok;
+}
+
+/// Prints which of TensorRT's rules a quantized file breaks.
+ExitCode inspect_tensorrt_rules(const Common& common, const std::string& path) {
+  const std::vector<std::string> faults = tensorrt_faults(path);
+  const std::string text =
+      faults.empty() ? fmt::format("{}: keeps TensorRT's rules for QDQ models", path)
+                     : fmt::format("{}: breaks TensorRT's rules for QDQ models\n{}", path, fmt::join(faults, "\n"));
+  print_result(common, text, [&] { return nlohmann::json{{"rules", "tensorrt"}, {"faults", faults}}.dump(2); });
+  return faults.empty() ? ExitCode::ok : ExitCode::data;
 }
 
 ExitCode inspect(const Common& common, const std::string& target, const std::vector<std::string>& outputs, int batch,

@@ -18,7 +18,6 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/records.h"
-#include "trainers/run/worst_pictures.h"
 
 namespace octet {
 namespace {

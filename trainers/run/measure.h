@@ -2,11 +2,13 @@
 // How a trained network is measured: its programs and its engines on the images of a run, for the report.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "src/engine/engine.h"
+#include "src/eval/evaluate.h"
 #include "src/recipe/run.h"
 #include "src/report/report.h"
 #include "trainers/run/run.h"
@@ -53,5 +55,18 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 /// labels, in seconds. model: calibrated, or trained with qat.epochs; scales: what train_qat() returned.
 /// What fails, and Ctrl-C, is said in the place of all that: it must not cost what was measured before.
 std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales = EdgeScales::fixed);
+
+// The test images that a report shows of a network of detection or segmentation (worst_pictures.cpp): those on which
+// int8 loses most of what the float network has right. They are found in the evaluations; no network runs again.
+
+inline constexpr size_t kShownPictures = 6;
+
+/// Returns the test images with labels on which an int8 network is furthest below the float network by AP, then those
+/// on which it finds least.
+std::vector<ReportBoxes> worst_boxes(const RunData& data, const Evaluation& before, const Evaluation& int8);
+
+/// Returns the test images on which an int8 network of segmentation is furthest below the float network by mean
+/// intersection over union, and of equally far ones those on which more of their pixels differ.
+std::vector<ReportPicture> worst_masks(const RunData& data, const Evaluation& before, const Evaluation& int8);
 
 }  // namespace octet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/worst_pictures.h"
+#include "trainers/run/measure.h"
 
 #include <algorithm>
 #include <cmath>

@@ -12,9 +12,7 @@
 
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
-#include "src/engine/cuda/beside.h"
 #include "src/engine/cuda/cuda_group.h"
-#include "src/engine/cuda/group_steps.h"
 #include "src/engine/cuda/host_copies.h"
 #include "src/engine/cuda/step.h"
 #include "src/engine/engine.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/quant/curve_ranges.h"
+#include "src/quant/curves.h"
 
 namespace octet {
 namespace {
