@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/lab/defaults/suite.py with a program in octet's place: which runs it makes, what they set, what the tables say."""
+"""suite.py and trials.py of tools/lab/defaults with a program in octet's place: which runs they make, what these set, what the tables say."""
 import pathlib
 import sys
 import tempfile
@@ -52,6 +52,28 @@ class Suite(unittest.TestCase):
             done = self.suite(*words)
             self.assertEqual(done.returncode, 2)
             self.assertIn(what, done.stderr)
+
+    def test_the_other_variants_come_when_each_network_has_its_first(self):
+        self.suite("--networks", "resnet18,googlenet", "--only", "w8a8,w4a4")
+        names = [name.partition("/")[2].rpartition("-seed")[0] for name in self.place.names()]
+        self.assertEqual(names, ["resnet18", "resnet18-w8a8", "googlenet", "googlenet-w8a8", "resnet18-w4a4", "googlenet-w4a4"])
+
+    def test_trials_read_no_test_image(self):
+        done = self.place.call("../defaults/trials.py", "--networks-from", str(self.place.folder / "onnx"), "--networks", "resnet18,googlenet",
+                               "--only", "w4a4,w4a4-rate-0.02,googlenet:w8a8")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        of = dict(zip(self.place.names(), (call["settings"] for call in self.place.calls())))
+        ends = ["resnet18", "googlenet", "resnet18-w4a4", "googlenet-w4a4", "resnet18-w4a4-rate-0.02", "googlenet-w4a4-rate-0.02", "googlenet-w8a8"]
+        self.assertEqual(list(of), [f"trials/{end}-seed1" for end in ends])
+        for settings in of.values():
+            data = pathlib.Path(settings["data.path"])
+            self.assertEqual((data / "test_batch.bin").resolve().name, "data_batch_1.bin")
+            self.assertEqual((settings["data.validation_fraction"], settings["data.limit_test"]), ("0.1", "16"))
+        rated = of["trials/resnet18-w4a4-rate-0.02-seed1"]
+        self.assertEqual((rated["qat.learning_rate"], rated["quant.weight_bits"], rated["train.epochs"]), ("0.02", "4", "0"))
+        self.assertEqual(rated["model.weights"], str(self.place.out / "trials/resnet18-seed1/float.safetensors"))
+        self.assertNotIn("quant.weight_bits", of["trials/googlenet-w8a8-seed1"])
+        self.assertIn("| w4a4-rate-0.02", done.stdout)
 
 
 if __name__ == "__main__":

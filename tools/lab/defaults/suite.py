@@ -40,8 +40,10 @@ OF_NETWORK = {"squeezenet1_1": ["train.learning_rate=0.01"]}  # without BatchNor
 
 
 def jobs(arguments, folder, every):
-    """The float phase of each network and seed, then the variants from its weights; the first one trains the float control of all."""
+    """Of each seed the float phase of each network with the first variant from its weights, which trains the float control of all; then the
+    other variants, one after the other over all networks, so that a stop leaves the first ones whole."""
     for seed in arguments.seeds:
+        later = {variant: [] for variant in arguments.only}
         for network in arguments.networks:
             root = accuracy_plan.run_folder(folder, network, seed)
             own = root / "float.safetensors"
@@ -53,7 +55,12 @@ def jobs(arguments, folder, every):
                 name = f"{network}-{variant}"
                 settings = [*first, *accuracy_plan.of_network(arguments.set, network, name), *accuracy_plan.start_from(own), *VARIANTS[variant],
                             *(accuracy_plan.NO_CONTROL if at and trains_alike else accuracy_plan.FINAL)]
-                yield accuracy_plan.Job(accuracy_plan.run_folder(folder, name, seed), network, settings, needs=own, keep="", recipe=HERE / "recipe.yaml")
+                later[variant].append(accuracy_plan.Job(accuracy_plan.run_folder(folder, name, seed), network, settings, needs=own, keep="",
+                                                        recipe=HERE / "recipe.yaml"))
+            if arguments.only:
+                yield later[arguments.only[0]].pop()
+        for variant in arguments.only[1:]:
+            yield from later[variant]
 
 
 def chosen(names, known, what):
