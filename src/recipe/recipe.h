@@ -149,7 +149,7 @@ struct OptimizerRecipe {
   int epochs = 0;
   int batch_size = 128;
   OptimizerKind optimizer = OptimizerKind::sgd;
-  double learning_rate = 0.1;
+  double learning_rate = 0;  ///< 0: the trainer chooses it (trainers/run)
   double momentum = 0.9;
   bool nesterov = true;
   double beta1 = 0.9, beta2 = 0.999;
@@ -212,9 +212,8 @@ struct QuantRecipe {
   bool operator==(const QuantRecipe&) const = default;
 };
 
-/// Training after PTQ; epochs 0: PTQ only. learning_rate 0 becomes the network's default rate (trainers/run).
+/// Training after PTQ; epochs 0: PTQ only.
 struct QatRecipe : OptimizerRecipe {
-  QatRecipe() { learning_rate = 0; }
   double freeze_batch_norm = 0.5;               ///< share of the QAT steps after which BatchNorm's statistics are fixed
   QatForward forward = QatForward::simulation;  ///< once statistics are fixed
   bool recompute = false;                       ///< until then: QuantizerOptions::recompute

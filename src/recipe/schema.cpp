@@ -83,8 +83,8 @@ void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning, const 
 
 void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::train> train(fields, "train");
-  add_optimizer(train, "of float training; 0: none, start from model.weights", above_to(0, 1000),
-                "peak of the schedule");
+  add_optimizer(train, "of float training; 0: none, start from model.weights", range(0, 1000),
+                "peak of the schedule; 0: octet's own, see above");
 
   using C = CalibrateRecipe;
   SectionFields<&Recipe::calibrate> s(fields, "calibrate");

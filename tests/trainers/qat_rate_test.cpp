@@ -22,37 +22,39 @@ Graph resnet20(bool folded) {
 TEST(QatRate, SuitsTheNetworkWhereTheRecipeSetsNone) {
   Recipe recipe;
   EXPECT_EQ(recipe.qat.learning_rate, 0);
-  const double usual = qat_rate(recipe, resnet20(false)).rate, folded = qat_rate(recipe, resnet20(true)).rate;
+  const double usual = qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate,
+               folded = qat_rate(recipe, resnet20(true), recipe.train.learning_rate).rate;
   EXPECT_EQ(usual, 0.005);
   EXPECT_EQ(folded, 0.0005);
-  EXPECT_NE(qat_rate(recipe, resnet20(true)).why.find("without BatchNorm"), std::string::npos);
+  EXPECT_NE(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).why.find("without BatchNorm"),
+            std::string::npos);
   recipe.quant.activation_bits = 4;
-  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.01);
-  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate, 0.01);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).rate, 0.0005);
   recipe.qat.optimizer = OptimizerKind::adamw;
-  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 1e-4);
-  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 1e-5);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate, 1e-4);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).rate, 1e-5);
 }
 
 TEST(QatRate, IsATenthOfTheFloatPhasesAtMost) {
   Recipe recipe;
   recipe.train.epochs = 1;
   recipe.train.learning_rate = 0.02;
-  EXPECT_DOUBLE_EQ(qat_rate(recipe, resnet20(false)).rate, 0.002);
-  EXPECT_EQ(qat_rate(recipe, resnet20(false)).why, "a tenth of train.learning_rate");
-  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.0005);
+  EXPECT_DOUBLE_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate, 0.002);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).why, "a tenth of train.learning_rate");
+  EXPECT_EQ(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).rate, 0.0005);
   recipe.train.optimizer = OptimizerKind::adamw;  // whose rates are others
-  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate, 0.005);
   recipe.train.optimizer = OptimizerKind::sgd;
   recipe.train.epochs = 0;
-  EXPECT_EQ(qat_rate(recipe, resnet20(false)).rate, 0.005);
+  EXPECT_EQ(qat_rate(recipe, resnet20(false), recipe.train.learning_rate).rate, 0.005);
 }
 
 TEST(QatRate, ThatOfTheRecipeStays) {
   Recipe recipe;
   recipe.qat.learning_rate = 0.1;
-  EXPECT_EQ(qat_rate(recipe, resnet20(true)).rate, 0.1);
-  EXPECT_EQ(qat_rate(recipe, resnet20(true)).why, "");
+  EXPECT_EQ(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).rate, 0.1);
+  EXPECT_EQ(qat_rate(recipe, resnet20(true), recipe.train.learning_rate).why, "");
 }
 
 TEST(UntrainedNote, NamesTheKeysOfARecipeThatTrainsNothing) {

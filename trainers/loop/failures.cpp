@@ -64,14 +64,14 @@ std::string kept_state(const Phase& phase) {
                : "No state was saved yet";
 }
 
-Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where) {
+Diverged diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where) {
   const std::string place = position.finished ? "after the last epoch"
                                               : fmt::format("epoch {}, step {}", position.epoch + 1, position.step + 1);
   const std::string section = phase.name == "float" ? "train" : "qat";
   const double rate = phase.recipe->learning_rate;
   const std::string anew =
       phase.anew.empty() ? "" : fmt::format(": {} --set {}.learning_rate={:g}", phase.anew, section, rate / 10);
-  return promise_error(fmt::format(
+  return Diverged(fmt::format(
       "phase {}, {}: training diverged: {}; first at {}. Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs and "
       "{}.clip_gradient help, too",
       phase.name, place, what, where, section, rate, anew, section, section));

@@ -21,10 +21,16 @@ namespace octet {
 /// Returns "The last good state is kept in FILE: continue with --resume", or that there is none.
 std::string kept_state(const Phase& phase);
 
-/// Returns Error(promise): "phase float, epoch 2, step 17: training diverged: the loss is nan; first at node 'conv2'.
+/// What ends a phase whose numbers are not finite.
+class Diverged : public Error {
+ public:
+  explicit Diverged(const std::string& what) : Error(ExitCode::promise, what) {}
+};
+
+/// Returns "phase float, epoch 2, step 17: training diverged: the loss is nan; first at node 'conv2'.
 /// Lower train.learning_rate, now 0.1: COMMAND". what: "the loss is nan"; position.step: the step where it happened,
 /// from 0.
-Error diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where);
+Diverged diverged(const Phase& phase, const Position& position, const std::string& what, const std::string& where);
 
 /// Returns where the float forward of x first gives NaN or infinity, as first_non_finite() (src/train/model/model.h)
 /// names it; "a fake quantizer" in QAT or "the loss itself" if every output is finite.

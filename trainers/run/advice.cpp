@@ -20,7 +20,7 @@ bool diverges(const EpochMetrics& epoch, double best) { return epoch.train_cross
 
 }  // namespace
 
-QatRate qat_rate(const Recipe& recipe, const Graph& graph) {
+QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate) {
   if (recipe.qat.learning_rate > 0) return {recipe.qat.learning_rate, ""};
   const bool normalized =
       std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
@@ -33,7 +33,7 @@ QatRate qat_rate(const Recipe& recipe, const Graph& graph) {
     chosen = {adamw ? kAdamwFolded : kSgdFolded, "as suits a trained network without BatchNorm, or with it folded"};
   }
   const bool was_trained = recipe.train.epochs > 0 && recipe.train.optimizer == recipe.qat.optimizer;
-  if (const double limit = kOfFloat * recipe.train.learning_rate; was_trained && limit < chosen.rate)
+  if (const double limit = kOfFloat * float_rate; was_trained && limit < chosen.rate)
     chosen = {limit, "a tenth of train.learning_rate"};
   return chosen;
 }

@@ -20,8 +20,8 @@ struct QatRate {
 
 /// Returns qat.learning_rate or, if that is 0, a rate that suits `graph`, the float network. QAT starts from trained
 /// weights, which the rate of a training from scratch would ruin; without BatchNorm the size of a step is not
-/// normalized away, so the rate must be smaller.
-QatRate qat_rate(const Recipe& recipe, const Graph& graph);
+/// normalized away, so the rate must be smaller. float_rate: that of the float phase (trainers/run/own_rate.h).
+QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate);
 
 /// Returns that a recipe trains nothing, and the keys that change it; "" if it trains.
 std::string untrained_note(const Recipe& recipe);

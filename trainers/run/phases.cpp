@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "src/base/files.h"
@@ -14,11 +15,13 @@
 #include "src/quant/plan.h"
 #include "src/train/model/numerics.h"
 #include "trainers/loop/batches.h"
+#include "trainers/loop/failures.h"
 #include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
+#include "trainers/run/own_rate.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
 
@@ -123,9 +126,13 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                   epochs, loss_text(result.train_cross_entropy), loss_text(evaluation.loss),
                   score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
                   costs(result, ranks)));
-  if (const std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
-      !warning.empty())
-    say(warning);
+  const std::string ruined = phase == "float" ? ruin(result, evaluation.task) : "";
+  if (ruined.empty() || run.recipe.train.learning_rate > 0) {  // else training begins again, and says so
+    std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
+    if (warning.empty() && !ruined.empty() && result.epoch == 0)
+      warning = fmt::format("warning: {}: {}; lower train.learning_rate", phase, ruined);
+    if (!warning.empty()) say(warning);
+  }
   if (run.epoch_done) {
     unbind();  // from its core (OwnCores): threads that the caller may start here get all cores
     run.epoch_done(metrics);
@@ -204,36 +211,84 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 
-/// Trains a phase of the float network, validating it after each epoch.
-void train_float_network(const Run& run, Phase& phase) {
+/// Trains a phase of the float network, validating it after each epoch. judge: sees each result, and may end the phase.
+void train_float_network(const Run& run, Phase& phase, const std::function<void(const EpochResult&)>& judge = {}) {
   phase.epoch_done = [&](const EpochResult& result) {
     finish_epoch(run, phase.name, phase.recipe->epochs, result,
                  *float_program(run.graph, *phase.weights, run.preprocessing));
+    if (judge) judge(result);
   };
   train_phase(phase, run.data);
 }
 
+/// Trains the float phase at octet's own rate, and begins it again at lower ones while they ruin it. Returns what the
+/// report says of that.
+std::string train_at_own_rate(const Run& run, Phase& phase) {
+  const Weights beginning = copies_of(*phase.weights);
+  std::string note;
+  for (double rate = float_rate(run.recipe, run.directory);;) {
+    const OptimizerRecipe recipe = with_own_rate(run.recipe, rate);
+    phase.recipe = &recipe;
+    const std::optional<double> lower = lower_rate(run.recipe, rate);
+    say(fmt::format("train.learning_rate: {:g}, with {:g} epochs of warm-up (the recipe sets none)", rate,
+                    recipe.warmup_epochs));
+    std::string why;
+    try {
+      train_float_network(run, phase, [&](const EpochResult& result) {
+        const std::string what = ruin(result, run.data.task());
+        if (what.empty()) return;
+        if (lower) throw Ruined(what);
+        say(fmt::format("warning: float: {}, and lower rates than {:g} are not tried", what, rate));
+      });
+      if (const double first = first_float_rate(run.recipe); rate < first)
+        note = fmt::format("train.learning_rate: {:g}: at {} the training was ruined", rate,
+                           rate < 0.2 * first ? "higher rates" : fmt::format("{:g}", first));
+      return note;
+    } catch (const Ruined& error) {
+      why = error.what();
+    } catch (const Diverged& error) {
+      if (!lower) throw;
+      why = error.what();
+    }
+    say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
+                    *lower));
+    rate = *lower;
+    phase.resume = false;
+    {
+      const c10::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
+    }
+    if (!run.writes()) continue;
+    std::filesystem::remove(phase.checkpoint);  // before the rate is kept: a state must be of the rate that is there
+    keep_float_rate(run.directory, rate);
+  }
+}
+
 }  // namespace
 
-void train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
-  const OptimizerRecipe& recipe = run.recipe.train;
-  if (recipe.epochs > 0) {
-    say_what_it_costs(run, "train", recipe.precision);
+std::string train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
+  std::string note;
+  if (run.recipe.train.epochs > 0) {
+    say_what_it_costs(run, "train", run.recipe.train.precision);
     const bool staged = !run.recipe.parallel.stages.empty();  // fused as in QAT, which is cut at the same places
     const Graph trained = staged ? fuse(run.graph) : run.graph;
-    Phase phase = phase_of(run, "float", recipe, trained, weights);
+    Phase phase = phase_of(run, "float", run.recipe.train, trained, weights);
     phase.checkpoint = run.directory.float_state();
     phase.resume = resume;
     phase.stop = stop;
-    train_float_network(run, phase);
+    if (run.recipe.train.learning_rate > 0)
+      train_float_network(run, phase);
+    else
+      note = train_at_own_rate(run, phase);
   }
   if (run.writes()) save_weights(weights, run.directory.float_weights());
   if (run.ranks) run.ranks->meet();  // the float control reads the file
+  return note;
 }
 
 Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
   QatRecipe recipe = run.recipe.qat;
-  recipe.learning_rate = qat_rate(run.recipe, run.graph).rate;
+  recipe.learning_rate = qat_rate(run.recipe, run.graph, float_rate(run.recipe, run.directory)).rate;
   Weights weights = load_float(run);    // what QAT started from
   const Graph fused = fuse(run.graph);  // without dropout, as in QAT
   Phase phase = phase_of(run, "float_control", recipe, fused, weights);
@@ -256,7 +311,7 @@ Teacher float_teacher(const Run& run, const Weights& weights) {
 
 EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
                      std::optional<double> lost) {
-  const QatRate rate = qat_rate(run.recipe, run.graph);
+  const QatRate rate = qat_rate(run.recipe, run.graph, float_rate(run.recipe, run.directory));
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = rate.rate;
   if (recipe.epochs == 0) return EdgeScales::fixed;

@@ -39,10 +39,11 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 }
 
 /// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
-/// weights and ranges. ranges: gets what calibrate() returns; scales: what train_qat() returns.
+/// weights and ranges. float_note: gets what train_float() returns; ranges: what calibrate() returns; scales: what
+/// train_qat() returns.
 std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
-                                      CalibratedRanges& ranges, EdgeScales& scales) {
-  train_float(run, weights, resume);
+                                      std::string& float_note, CalibratedRanges& ranges, EdgeScales& scales) {
+  float_note = train_float(run, weights, resume);
   ranges = calibrate_as_recipe(model, run);
   std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
   scales = train_qat(run, model, resume, interrupted, ranges.lost);
@@ -56,10 +57,12 @@ std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, Quantize
 std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
                                        const EngineNames& engines, bool resume) try {
   show_running(run, "training has begun");
+  std::string float_note;
   CalibratedRanges ranges;
   EdgeScales scales = EdgeScales::fixed;
-  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, ranges, scales);
+  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, float_note, ranges, scales);
   Report report = measure_and_report(run, model, *ptq, engines);
+  if (!float_note.empty()) report.notes.push_back(float_note);
   if (!ranges.chosen.empty()) report.notes.push_back(ranges.chosen);
   const bool was_trained = run.recipe.train.epochs > 0;
   if (const std::string note = chance_note(report.rows.front().evaluation, was_trained); !note.empty())

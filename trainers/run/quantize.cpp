@@ -149,7 +149,7 @@ Weights depthwise_weights(const Run& run, QuantizedModel& original) {
   const std::vector<size_t>& all = run.data.calibration;
   if (channels.any_depthwise())
     for_input_batches(run, evenly_spaced(all, std::min(kImages, all.size())),
-                      [&](const at::Tensor& x) { channels.see(x); });
+                      [&](const at::Tensor& x) { channels.see_depthwise(x); });
   return channels.depthwise_equalized(original.weights());
 }
 

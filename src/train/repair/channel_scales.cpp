@@ -46,13 +46,22 @@ ChannelScales::ChannelScales(QuantizedModel& model)
       largest_(least_.size()) {}
 
 void ChannelScales::see(const at::Tensor& x) {
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
   std::vector<bool> wanted(least_.size());
   for (const CurvePair& pair : pairs_) wanted[pair.layer] = wanted[pair.lookup] = true;
+  see(x, wanted);
+}
+
+void ChannelScales::see_depthwise(const at::Tensor& x) {
+  std::vector<bool> wanted(least_.size());
   for (const LayerPair& pair : depthwise_) wanted[pair.first] = true;
-  model_.forward_partly(x, std::vector<bool>(wanted.size(), false), [&](int n, const at::Tensor& y) {
-    if (!wanted[n]) return;
+  see(x, wanted);
+}
+
+void ChannelScales::see(const at::Tensor& x, const std::vector<bool>& nodes) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  model_.forward_partly(x, std::vector<bool>(nodes.size(), false), [&](int n, const at::Tensor& y) {
+    if (!nodes[n]) return;
     const at::Tensor lo = at::amin(y, {0, 2, 3}), hi = at::amax(y, {0, 2, 3});
     least_[n] = least_[n].defined() ? at::minimum(least_[n], lo) : lo;
     largest_[n] = largest_[n].defined() ? at::maximum(largest_[n], hi) : hi;

@@ -31,7 +31,8 @@ class ChannelScales {
   /// model: not quantized, or its values as if it were not.
   explicit ChannelScales(QuantizedModel& model);
 
-  void see(const at::Tensor& x);  ///< a batch of images
+  void see(const at::Tensor& x);            ///< a batch of images: the channels around lookups
+  void see_depthwise(const at::Tensor& x);  ///< those around depthwise layers
 
   bool any() const { return !pairs_.empty(); }  ///< of the lookups
   bool any_depthwise() const { return !depthwise_.empty(); }
@@ -54,12 +55,13 @@ class ChannelScales {
   std::optional<ScaledNetwork> best(const Graph& graph, const Weights& weights, const Lost& lost) const;
 
  private:
+  void see(const at::Tensor& x, const std::vector<bool>& nodes);
   std::vector<Interval> channels(int node) const;
 
   QuantizedModel& model_;
   std::vector<CurvePair> pairs_;
   std::vector<LayerPair> depthwise_;
-  std::vector<at::Tensor> least_, largest_;  ///< by node, [C]; undefined where no pair needs them
+  std::vector<at::Tensor> least_, largest_;  ///< by node, [C]; undefined where none was seen
 };
 
 }  // namespace octet

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The learning rate of a float phase whose recipe sets none: one that suits most networks, and a lower one, from the
+// same beginning, where it ruins the training.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "src/eval/evaluate.h"
+#include "src/recipe/recipe.h"
+#include "src/recipe/run.h"
+#include "trainers/loop/train.h"
+
+namespace octet {
+
+/// Returns train.learning_rate or, where the recipe sets none, the peak rate that training begins with: 0.1 with SGD,
+/// for a detector 0.01, and 0.001 with AdamW.
+double first_float_rate(const Recipe& recipe);
+
+/// Returns the rate that this run trains its float network with: first_float_rate(), or the lower one that its
+/// directory keeps.
+double float_rate(const Recipe& recipe, const RunDirectory& directory);
+void keep_float_rate(const RunDirectory& directory, double rate);
+
+/// Returns the rate to begin again with where `rate` ruins the network, about a third of it; empty where that would be
+/// less than a hundredth of the first.
+std::optional<double> lower_rate(const Recipe& recipe, double rate);
+
+/// Returns recipe.train with that rate and, where its schedule has no warm-up, one of an epoch, or of a quarter of a
+/// short phase.
+OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
+
+/// Returns why an epoch's loss shows that the training is ruined, or "". A classifier is where its loss is above
+/// ln(2 classes): it gives the right class half of what chance gives it. A detector is where its loss is above
+/// twice that of the phase's first step.
+std::string ruin(const EpochResult& epoch, const Task& task);
+
+/// Ends a float phase after an epoch that ruin() names.
+class Ruined : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace octet
