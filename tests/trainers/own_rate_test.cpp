@@ -65,15 +65,20 @@ TEST(OwnRate, IsKeptForARunThatGoesOn) {
   }
 }
 
-TEST(Ruin, IsALossAboveTwiceWorseThanChance) {
+TEST(Ruin, IsAFirstEpochWorseThanItsFirstStepAndThanChance) {
   const Task task{Labels::image, {10, 1, 1}};
-  EXPECT_EQ(ruin({.train_cross_entropy = std::log(10.0) + 0.6}, task), "") << "a network that learns slowly";
-  EXPECT_EQ(ruin({.epoch = 1, .train_cross_entropy = 3.0}, task),
-            "the loss is 3.000 in epoch 2, by chance it would be 2.303");
+  const auto of = [&](double first, double loss) {
+    return ruin({.first_loss = first, .train_cross_entropy = loss}, task);
+  };
+  EXPECT_EQ(of(2.4, std::log(10.0) + 0.6), "") << "a network that learns slowly";
+  EXPECT_EQ(of(2.4, 3.0), "the loss was 2.400 in the first step and is 3.000 in epoch 1, by chance it would be 2.303");
+  EXPECT_EQ(of(11.4, 10.6), "") << "a network that begins with large logits: lower rates take longer to mend that";
+  EXPECT_NE(of(11.4, 11.5), "");
+  EXPECT_EQ(ruin({.epoch = 1, .first_loss = 2.4, .train_cross_entropy = 3.0}, task), "");
+  EXPECT_EQ(ruin({.train_cross_entropy = 41}, task), "") << "an epoch whose first step is not known";
   const Task boxes{Labels::boxes, {10, 1, 1}};
   EXPECT_EQ(ruin({.first_loss = 20, .train_cross_entropy = 39}, boxes), "");
   EXPECT_NE(ruin({.first_loss = 20, .train_cross_entropy = 41}, boxes), "");
-  EXPECT_EQ(ruin({.train_cross_entropy = 41}, boxes), "") << "an epoch whose first step is not known";
 }
 
 /// A recipe whose network, without BatchNorm and on images of large values, high rates ruin.

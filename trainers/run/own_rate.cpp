@@ -66,16 +66,13 @@ OptimizerRecipe with_own_rate(const Recipe& recipe, double rate) {
 }
 
 std::string ruin(const EpochResult& epoch, const Task& task) {
-  const double loss = epoch.train_cross_entropy;
-  if (task.labels == Labels::boxes) {
-    if (!epoch.first_loss || !(loss > kTimes * *epoch.first_loss)) return "";
-    return fmt::format("the loss was {:.3f} in the first step and is {:.3f} in epoch {}", *epoch.first_loss, loss,
-                       epoch.epoch + 1);
-  }
-  const double classes = task.classes();
-  if (!(loss > std::log(kWorseThanChance * classes))) return "";
-  return fmt::format("the loss is {:.3f} in epoch {}, by chance it would be {:.3f}", loss, epoch.epoch + 1,
-                     std::log(classes));
+  if (epoch.epoch > 0 || !epoch.first_loss) return "";
+  const double loss = epoch.train_cross_entropy, first = *epoch.first_loss;
+  const bool boxes = task.labels == Labels::boxes;
+  const double most = boxes ? kTimes * first : std::max(first, std::log(kWorseThanChance * task.classes()));
+  if (!(loss > most)) return "";
+  return fmt::format("the loss was {:.3f} in the first step and is {:.3f} in epoch 1", first, loss) +
+         (boxes ? "" : fmt::format(", by chance it would be {:.3f}", std::log(task.classes())));
 }
 
 }  // namespace octet

@@ -31,9 +31,9 @@ std::optional<double> lower_rate(const Recipe& recipe, double rate);
 /// short phase.
 OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
 
-/// Returns why an epoch's loss shows that the training is ruined, or "". A classifier is where its loss is above
-/// ln(2 classes): it gives the right class half of what chance gives it. A detector is where its loss is above
-/// twice that of the phase's first step.
+/// Returns why the first epoch's loss shows that the training is ruined, or "". It is above that of the phase's first
+/// step and, for a classifier, above ln(2 classes), where the right class gets half of what chance gives it; for a
+/// detector it is above twice that of the first step. Where a process resumed that epoch, its first step is not known.
 std::string ruin(const EpochResult& epoch, const Task& task);
 
 /// Ends a float phase after an epoch that ruin() names.

@@ -129,7 +129,7 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
   const std::string ruined = phase == "float" ? ruin(result, evaluation.task) : "";
   if (ruined.empty() || run.recipe.train.learning_rate > 0) {  // else training begins again, and says so
     std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
-    if (warning.empty() && !ruined.empty() && result.epoch == 0)
+    if (warning.empty() && !ruined.empty())
       warning = fmt::format("warning: {}: {}; lower train.learning_rate", phase, ruined);
     if (!warning.empty()) say(warning);
   }
