@@ -26,7 +26,8 @@ class Suite(unittest.TestCase):
         ends = ("", "-w8a8", "-w8a8-observed", "-w4a4", "-w8a8-frozen")
         self.assertEqual(set(of), {f"suite/{network}{end}-seed1" for network in ("resnet18", "googlenet") for end in ends})
         first, default = of["suite/resnet18-seed1"], of["suite/resnet18-w8a8-seed1"]
-        self.assertEqual((first["train.epochs"], first["qat.epochs"]), ("2", "0"))
+        self.assertEqual((first["train.epochs"], first["qat.epochs"], first["data.limit_test"]), ("2", "0", "16"))
+        self.assertNotIn("data.limit_test", default)
         self.assertEqual(first["model.onnx"], str(self.place.folder / "onnx/resnet18.onnx"))
         self.assertEqual(default["model.weights"], str(self.place.out / "suite/resnet18-seed1/float.safetensors"))
         self.assertFalse({key for key in default if key.startswith(("quant.", "calibrate.", "qat.")) and key not in ("qat.precision", "qat.float_control")})  # defaults only
