@@ -224,7 +224,8 @@ std::string recipe_hash(const Recipe& recipe) { return sha256(write_recipe(recip
 
 std::string hash_of_changes(const Recipe& recipe) {
   Recipe usual;
-  usual.calibrate.method = CalibrationMethod::mse;  // the defaults of octets whose states this one resumes
+  usual.train.learning_rate = 0.1;  // the defaults of octets whose states this one resumes
+  usual.calibrate.method = CalibrationMethod::mse;
   usual.quant.scales = EdgeScales::fixed;
   std::string given;
   for (const Field& field : schema()) {
