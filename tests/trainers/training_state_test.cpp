@@ -37,7 +37,8 @@ TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
                           .cross_entropy_sum = 0.7,
                           .correct = 5,
                           .seen = 9,
-                          .seconds = 1.0 / 3};
+                          .seconds = 1.0 / 3,
+                          .first_loss = 0.3 + 0.6};
   TensorFile file;
   const at::Tensor weight = at::arange(24, at::kFloat).view({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
   put_tensors(file, "weights", {{"conv.weight", weight}, {"count", at::zeros({}, at::kInt)}});
@@ -53,11 +54,19 @@ TEST_F(TrainingState, HoldsPositionAndTensorsExactly) {
   EXPECT_EQ(back.seconds, position.seconds);
   EXPECT_EQ(back.correct, 5);
   EXPECT_EQ(back.seen, 9);
+  EXPECT_EQ(back.first_loss, position.first_loss);
 
   const at::Tensor target = at::zeros({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
   restore_tensors(read, "weights", {{"conv.weight", target}, {"count", at::zeros({}, at::kInt)}}, path_);
   EXPECT_TRUE(target.equal(weight));
   EXPECT_TRUE(target.is_contiguous(at::MemoryFormat::ChannelsLast));
+}
+
+TEST_F(TrainingState, MayHaveNoFirstLossAsThoseOfOlderOctets) {
+  write_state(path_, owner_, {.epoch = 3}, {});
+  TensorFile file;
+  EXPECT_EQ(read_state(path_, owner_, file).first_loss, std::nullopt);
+  EXPECT_EQ(file.metadata.at("octet_state").find("first_loss"), std::string::npos);
 }
 
 TEST_F(TrainingState, IsWrittenBesideTraining) {

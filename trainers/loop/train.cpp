@@ -68,7 +68,7 @@ class Trainer {
     if (data_.train_transform.joins() && recipe_.epochs <= data_.mosaic_off)
       say(fmt::format("note: {} has no {}: it has {} epochs, and data.mosaic_off is {}", phase_.name,
                       data_.train_transform.mosaic > 0 ? "mosaics" : "mixed images", recipe_.epochs, data_.mosaic_off));
-    for (; position_.epoch < recipe_.epochs; position_ = Position{.epoch = position_.epoch + 1}) {
+    for (; position_.epoch < recipe_.epochs; begin_next_epoch()) {
       run_epoch();
       require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
       require_finite_outputs();
@@ -97,6 +97,8 @@ class Trainer {
   }
 
  private:
+  void begin_next_epoch() { position_ = Position{.epoch = position_.epoch + 1, .first_loss = position_.first_loss}; }
+
   void run_epoch() {
     if (position_.step == steps_) return;  // stopped between its last step and its validation
     batches_->begin({images_seed(), position_.epoch}, position_.step);
@@ -163,7 +165,7 @@ class Trainer {
   void follow(bool wait) {
     while (const std::optional<StepTotals> totals = under_way_.next(wait)) {
       if (!std::isfinite(totals->loss_sum)) explain(totals->step, "the loss is " + decimal(totals->loss_sum));
-      if (position_.epoch == 0 && totals->step == 0) first_loss_ = totals->cross_entropy_sum;
+      if (position_.epoch == 0 && totals->step == 0) position_.first_loss = totals->cross_entropy_sum;
       last_loss_ = totals->loss_sum - position_.loss_sum;
       position_.loss_sum = totals->loss_sum;
       position_.cross_entropy_sum = totals->cross_entropy_sum;
@@ -185,7 +187,7 @@ class Trainer {
     return {.epoch = position_.epoch,
             .train_loss = position_.loss_sum / (seen / recipe_.batch_size),
             .train_top1 = position_.correct / seen,
-            .first_loss = first_loss_,
+            .first_loss = position_.first_loss,
             .train_cross_entropy = position_.cross_entropy_sum / (seen / recipe_.batch_size),
             .learning_rate = learning_rate(schedule_, global_step() - 1),
             .images_per_second = seen / position_.seconds,
@@ -340,8 +342,8 @@ class Trainer {
   StepGraph graph_;
   std::unique_ptr<Batches> batches_;
   StepsUnderWay under_way_;
-  std::optional<double> first_loss_, last_loss_;  // of the phase's first step; of the last step known to have ended
-  double exchange_share_ = 0;                     // of the last epoch, since this process resumed it
+  std::optional<double> last_loss_;  // of the last step known to have ended
+  double exchange_share_ = 0;        // of the last epoch, since this process resumed it
   StateWriter states_;
   Position position_;  // its step counts launches, its sums only steps known to have ended
 };

@@ -26,7 +26,7 @@ struct EpochResult {
   int epoch = 0;  ///< from 0
   double train_loss = 0;
   double train_top1 = 0;             ///< in 0..1; pixels: the share that is right; boxes: the mean IoU
-  std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if an earlier process made it
+  std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if its state file has none
   double train_cross_entropy = 0;    ///< train_loss without label smoothing, comparable with a validation loss
   double learning_rate = 0;          ///< of the last step
   double images_per_second = 0, seconds = 0;

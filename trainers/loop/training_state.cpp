@@ -18,7 +18,7 @@
 
 namespace octet {
 
-// nlohmann::json finds this by name. It determines the keys of a state file.
+// nlohmann::json finds this by name. It determines the keys of a state file, but for first_loss, which may be missing.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Position, epoch, step, finished, loss_sum, cross_entropy_sum, correct, seen, seconds,
                                    waited_seconds)
 
@@ -27,6 +27,7 @@ namespace {
 // Before: 1: QAT always observed, ranges were floats; 2: recipes had no bit plan; 3: no scale could learn.
 constexpr int kStateVersion = 4;
 constexpr const char* kMetadataKey = "octet_state";
+constexpr const char* kFirstLoss = "first_loss";
 
 constexpr std::pair<DType, at::ScalarType> kTypes[] = {{DType::f32, at::kFloat}, {DType::f64, at::kDouble},
                                                        {DType::i32, at::kInt},   {DType::i64, at::kLong},
@@ -103,6 +104,7 @@ void restore_weights(const TensorFile& file, const NamedTensors& targets, const 
 
 void write_state(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
   nlohmann::json state = position;
+  if (position.first_loss) state[kFirstLoss] = *position.first_loss;
   state.update({{"version", kStateVersion}, {"phase", owner.phase}, {"fingerprint", owner.fingerprint}});
   file.metadata[kMetadataKey] = spell_numbers(std::move(state)).dump();
   write_safetensors(path, file);
@@ -155,7 +157,8 @@ Position read_state(const std::string& path, const StateOwner& owner, TensorFile
                       "recipe it was made with, remove the file to start the phase anew, or train into another --out",
                       path));
     }
-    const auto p = json.get<Position>();
+    auto p = json.get<Position>();
+    if (json.contains(kFirstLoss)) p.first_loss = json.at(kFirstLoss).get<double>();
     if (p.epoch < 0 || p.step < 0 || p.correct < 0 || p.seen < 0)
       throw data_error(fmt::format("{}: damaged metadata '{}': a negative count", path, kMetadataKey));
     return p;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -22,6 +23,7 @@ struct Position {
   double correct = 0;                          ///< images classified correctly; with pixels' labels fractions of images
   long seen = 0;                               ///< images
   double seconds = 0, waited_seconds = 0;
+  std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; older states do not have it
 };
 
 /// Tells which training a state belongs to. A file of another run must never be continued.

@@ -18,8 +18,9 @@ namespace octet {
 /// for a detector 0.01, and 0.001 with AdamW.
 double first_float_rate(const Recipe& recipe);
 
-/// Returns the rate that this run trains its float network with: first_float_rate(), or the lower one that its
-/// directory keeps.
+/// Returns the rate with which a run of that directory begins or goes on to train its float network:
+/// first_float_rate(), or the lower one that the directory keeps. open_run() reads it; from then on it is
+/// Run::float_rate, which all processes of a run change alike.
 double float_rate(const Recipe& recipe, const RunDirectory& directory);
 void keep_float_rate(const RunDirectory& directory, double rate);
 
@@ -33,7 +34,8 @@ OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
 
 /// Returns why the first epoch's loss shows that the training is ruined, or "". It is above that of the phase's first
 /// step and, for a classifier, above ln(2 classes), where the right class gets half of what chance gives it; for a
-/// detector it is above twice that of the first step. Where a process resumed that epoch, its first step is not known.
+/// detector it is above twice that of the first step. An epoch
+/// whose first step is not known (EpochResult::first_loss) is not judged.
 std::string ruin(const EpochResult& epoch, const Task& task);
 
 /// Ends a float phase after an epoch that ruin() names.
