@@ -86,7 +86,7 @@ qat:
   const Report report = train(recipe, whole, {.command = "octet train", .machine = "test"}).value();
 
   start_run_directory(stopped, recipe, {});
-  const auto run = open_run(recipe, stopped);
+  auto run = open_run(recipe, stopped);
   {
     Weights weights = starting_weights(run);
     int steps = 0;  // of three an epoch

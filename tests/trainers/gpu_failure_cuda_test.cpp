@@ -191,7 +191,7 @@ TEST(GpuFailureDeathTest, AFailureInValidationKeepsTheLastStateToo) {
   std::filesystem::remove_all(folder);
   EXPECT_EXIT(validate_on_a_failing_gpu(folder), testing::ExitedWithCode(1),
               "octet: phase float, epoch 1, .*The last good state is kept in .*continue with --resume");
-  const auto run = run_with_averages(folder);
+  auto run = run_with_averages(folder);
   EXPECT_TRUE(read_metrics(run.directory.metrics()).empty());  // no epoch was validated
   Weights weights = starting_weights(run);
   train_float(run, weights, /*resume=*/true);

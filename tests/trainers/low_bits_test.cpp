@@ -50,7 +50,7 @@ TEST(LowBits, TwoBitsAfterTrainingLoseMostAndQatWithFixedOrLearnedScalesGivesItB
   if (!std::filesystem::exists(recipe.data.path))
     GTEST_SKIP() << "no " << recipe.data.path << ": apt-get install dataset-fashion-mnist";
   const Folder folder("low_bits"), plain("low_bits_plain"), learned("low_bits_lsq");
-  const auto run = open_run(recipe, {folder.path()});
+  auto run = open_run(recipe, {folder.path()});
   start_run_directory(run.directory, recipe, {});
   Weights weights = starting_weights(run);
   train_float(run, weights, false);

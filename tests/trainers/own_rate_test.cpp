@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/own_rate.h"
 
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "src/base/files.h"
 #include "tests/trainers/calibrated_run.h"
+#include "tests/trainers/ranks.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
 
@@ -107,7 +110,7 @@ Trained trained(const Recipe& recipe, const std::string& name) {
   result.note = train_float(run, weights, false);
   result.said = testing::internal::GetCapturedStderr();
   result.epochs = read_metrics(run.directory.metrics());
-  result.rate = float_rate(recipe, run.directory);
+  result.rate = run.float_rate;
   return result;
 }
 
@@ -116,6 +119,9 @@ TEST(OwnRate, ATrainingThatItRuinsBeginsAgainLower) {
   const Trained own = trained(recipe, "own_rate");
   EXPECT_NE(own.said.find("train.learning_rate: 0.1 ruins the network: "), std::string::npos) << own.said;
   EXPECT_NE(own.said.find("begins again at 0.03"), std::string::npos) << own.said;
+  EXPECT_NE(own.said.find("train.learning_rate: 0.1, after 0.5 epochs of warm-up (the recipe sets none)"),
+            std::string::npos)
+      << own.said;
   EXPECT_EQ(own.said.find("; lower train.learning_rate"), std::string::npos) << own.said;
   EXPECT_EQ(own.note.rfind("train.learning_rate: 0.0", 0), 0U) << own.note;
   EXPECT_LT(own.rate, 0.1);
@@ -130,23 +136,104 @@ TEST(OwnRate, ATrainingThatItRuinsBeginsAgainLower) {
   EXPECT_EQ(alone.epochs[1].train_loss, own.epochs[1].train_loss) << "it begins from the same weights";
 }
 
-TEST(OwnRate, ATrainingThatBeganAgainGoesOnAtItsRate) {
-  const Recipe recipe = ruinous_recipe();
-  const Folder folder("own_rate_resumed");
-  const octet::Run run = open_run(recipe, {folder.path()});
-  std::filesystem::create_directories(run.directory.checkpoints());
-  int steps = 0;  // four an epoch, one epoch at the first rate at least
+/// Trains until `stop` says so or `after_epoch` throws, as Ctrl-C and a kill do, and goes on in a run opened anew.
+Trained stopped_once(const Recipe& recipe, const std::string& name, const std::function<bool(const octet::Run&)>& stop,
+                     const std::function<void(const EpochMetrics&)>& after_epoch = nullptr) {
+  const Folder folder(name);
+  octet::Run first = open_run(recipe, {folder.path()});
+  std::filesystem::create_directories(first.directory.checkpoints());
+  first.epoch_done = after_epoch;
+  Trained result;
   testing::internal::CaptureStderr();
-  Weights weights = starting_weights(run);
-  message_of(ExitCode::interrupted, [&] {
-    train_float(run, weights, false, [&] { return float_rate(recipe, run.directory) < 0.1 && ++steps == 2; });
-  });
-  Weights others = starting_weights(run);
-  const std::string note = train_float(run, others, true);
+  Weights weights = starting_weights(first);
+  message_of(ExitCode::interrupted, [&] { train_float(first, weights, false, [&] { return stop(first); }); });
   testing::internal::GetCapturedStderr();
+  octet::Run second = open_run(recipe, {folder.path()});
+  testing::internal::CaptureStderr();
+  weights = starting_weights(second);
+  result.note = train_float(second, weights, true);
+  result.said = testing::internal::GetCapturedStderr();
+  result.epochs = read_metrics(second.directory.metrics());
+  result.rate = second.float_rate;
+  EXPECT_EQ(result.rate, float_rate(recipe, second.directory)) << "what the next process begins with";
+  return result;
+}
+
+TEST(OwnRate, ATrainingThatIsStoppedEndsAsOneThatIsNot) {
+  const Recipe recipe = ruinous_recipe();
   const Trained whole = trained(recipe, "own_rate_whole");
-  EXPECT_EQ(note, whole.note);
-  EXPECT_EQ(read_metrics(run.directory.metrics()).back().train_loss, whole.epochs.back().train_loss);
+  ASSERT_LT(whole.rate, 0.1);
+  int at_lower = 0, at_first = 0;  // steps; four make an epoch
+  const Trained stopped[] = {
+      stopped_once(recipe, "own_rate_lower",
+                   [&](const octet::Run& run) { return run.float_rate < 0.1 && ++at_lower == 2; }),
+      stopped_once(recipe, "own_rate_first", [&](const octet::Run&) { return ++at_first == 2; }),
+      stopped_once(  // once its state is written, before the verdict on its first epoch
+          recipe, "own_rate_verdict", [](const octet::Run&) { return false; },
+          [](const EpochMetrics&) { throw Error(ExitCode::interrupted, "stopped"); })};
+  for (const Trained& one : stopped) {
+    EXPECT_EQ(one.note, whole.note);
+    EXPECT_EQ(one.rate, whole.rate);
+    EXPECT_EQ(one.epochs.back().train_loss, whole.epochs.back().train_loss);
+    EXPECT_EQ(one.said.find("(the recipe sets none)"), std::string::npos) << "where it begins, alone: " << one.said;
+  }
+}
+
+/// No rate may be the cause of what comes later, and good epochs are in the state.
+TEST(OwnRate, ALossThatIsNotFiniteLaterEndsTrainingWithItsState) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.learning_rate = 0;
+  const Folder folder("own_rate_later");
+  octet::Run run = open_run(recipe, {folder.path()});
+  std::filesystem::create_directories(run.directory.checkpoints());
+  Weights weights = starting_weights(run);
+  run.epoch_done = [&](const EpochMetrics&) {
+    const c10::NoGradGuard no_grad;
+    weights.at("fc.weight").fill_(NAN);
+  };
+  testing::internal::CaptureStderr();
+  const std::string message = message_of(ExitCode::promise, [&] { train_float(run, weights, false); });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(message.find("epoch 2, step 1: training diverged"), std::string::npos) << message;
+  EXPECT_EQ(said.find("begins again"), std::string::npos) << said;
+  EXPECT_EQ(run.float_rate, 0.1);
+
+  octet::Run next = open_run(recipe, {folder.path()});
+  testing::internal::CaptureStderr();
+  weights = starting_weights(next);
+  train_float(next, weights, true);
+  testing::internal::GetCapturedStderr();
+  const Trained whole = trained(recipe, "own_rate_never_failed");
+  EXPECT_EQ(read_metrics(next.directory.metrics()).back().train_loss, whole.epochs.back().train_loss);
+}
+
+/// On GPUs ranks see a loss that is not finite after different steps, and so must not begin anew by themselves.
+TEST(OwnRate, RanksEndAtALossThatIsNotFinite) {
+  Recipe recipe = ruinous_recipe();
+  recipe.data.std = {1e-25};
+  const Folder folder("own_rate_ranks");
+  std::filesystem::create_directories(RunDirectory{folder.path()}.checkpoints());
+  testing::internal::CaptureStderr();
+  const std::vector<std::string> thrown = testing_trainers::run_ranks(2, [&](Ranks& ranks) {
+    const std::shared_ptr<Ranks> mine(&ranks, [](Ranks*) {});
+    octet::Run run = open_run(recipe, {folder.path()}, at::kCPU, mine);
+    Weights weights = starting_weights(run);
+    train_float(run, weights, false);
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const std::string& message : thrown)
+    EXPECT_NE(message.find("phase float, epoch 1, step"), std::string::npos) << message;
+  EXPECT_EQ(said.find("begins again"), std::string::npos) << said;
+}
+
+TEST(OwnRate, SaysWhatOneCycleBeginsWith) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.learning_rate = 0;
+  recipe.train.schedule = ScheduleKind::one_cycle;
+  const std::string said = trained(recipe, "own_rate_one_cycle").said;
+  EXPECT_NE(said.find("train.learning_rate: 0.1, the peak of schedule one_cycle (the recipe sets none)"),
+            std::string::npos)
+      << said;
 }
 
 TEST(OwnRate, ARateOfTheRecipeIsNotChanged) {

@@ -79,7 +79,7 @@ TEST(Pipeline, ThePageSaysWhatTheRunIsDoing) {
   const Recipe recipe = tiny_recipe();
   const RunDirectory directory{folder.path() + "/run"};
   start_run_directory(directory, recipe, {});
-  const auto run = open_run(recipe, directory);
+  auto run = open_run(recipe, directory);
   Weights weights = starting_weights(run);
   train_float(run, weights, false);
   QuantizedModel model = make_quantized(run, weights);
@@ -184,7 +184,7 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
   train(recipe, whole, {});
 
   start_run_directory(stopped, recipe, {});  // the float phase and two steps of QAT, as train() does them
-  const auto run = open_run(recipe, stopped);
+  auto run = open_run(recipe, stopped);
   Weights weights = starting_weights(run);
   train_float(run, weights, false);
   QuantizedModel model = make_quantized(run, weights);
@@ -247,7 +247,7 @@ TEST(Pipeline, StoppedInTheFloatControlItEndsWithTheSameBytes) {
   const RunDirectory whole{folder.path() + "/whole"}, stopped{folder.path() + "/stopped"};
   train(recipe, whole, {});
   start_run_directory(stopped, recipe, {});
-  const auto run = open_run(recipe, stopped);
+  auto run = open_run(recipe, stopped);
   Weights weights = starting_weights(run);
   train_float(run, weights, false);
   QuantizedModel model = make_quantized(run, weights);

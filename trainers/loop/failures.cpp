@@ -71,10 +71,11 @@ Diverged diverged(const Phase& phase, const Position& position, const std::strin
   const double rate = phase.recipe->learning_rate;
   const std::string anew =
       phase.anew.empty() ? "" : fmt::format(": {} --set {}.learning_rate={:g}", phase.anew, section, rate / 10);
-  return Diverged(fmt::format(
-      "phase {}, {}: training diverged: {}; first at {}. Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs and "
-      "{}.clip_gradient help, too",
-      phase.name, place, what, where, section, rate, anew, section, section));
+  return {fmt::format(
+              "phase {}, {}: training diverged: {}; first at {}. Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs "
+              "and {}.clip_gradient help, too",
+              phase.name, place, what, where, section, rate, anew, section, section),
+          position.epoch};
 }
 
 std::string first_non_finite_layer(const Phase& phase, const at::Tensor& x, const WalkMode& mode) {

@@ -24,7 +24,11 @@ std::string kept_state(const Phase& phase);
 /// What ends a phase whose numbers are not finite.
 class Diverged : public Error {
  public:
-  explicit Diverged(const std::string& what) : Error(ExitCode::promise, what) {}
+  Diverged(const std::string& what, int epoch) : Error(ExitCode::promise, what), epoch_(epoch) {}
+  int epoch() const { return epoch_; }  ///< from 0
+
+ private:
+  int epoch_;
 };
 
 /// Returns "phase float, epoch 2, step 17: training diverged: the loss is nan; first at node 'conv2'.

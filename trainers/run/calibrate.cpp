@@ -26,7 +26,6 @@
 #include "trainers/loop/batches.h"
 #include "trainers/loop/observed_ranges.h"
 #include "trainers/run/auto_ranges.h"
-#include "trainers/run/own_rate.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -235,7 +234,7 @@ void find_finite_ranges(QuantizedModel& model, const Run& run) try {
   if (error.code() != ExitCode::promise) throw;
   const Recipe& recipe = run.recipe;
   const std::string cure = recipe.train.epochs > 0
-                               ? fmt::format("lower train.learning_rate, now {:g}", float_rate(recipe, run.directory))
+                               ? fmt::format("lower train.learning_rate, now {:g}", run.float_rate)
                                : fmt::format("the weights of {} are not fit for this network or these pictures",
                                              recipe.model.weights.empty() ? recipe.model.onnx : recipe.model.weights);
   throw promise_error(fmt::format("phase calibrate: {}: the float network overflows; {}", error.what(), cure));

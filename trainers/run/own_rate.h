@@ -34,8 +34,8 @@ OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
 
 /// Returns why the first epoch's loss shows that the training is ruined, or "". It is above that of the phase's first
 /// step and, for a classifier, above ln(2 classes), where the right class gets half of what chance gives it; for a
-/// detector it is above twice that of the first step. An epoch
-/// whose first step is not known (EpochResult::first_loss) is not judged.
+/// detector it is above twice that of the first step. An epoch whose first step is not known (EpochResult::first_loss)
+/// is not judged.
 std::string ruin(const EpochResult& epoch, const Task& task);
 
 /// Ends a float phase after an epoch that ruin() names.

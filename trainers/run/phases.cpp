@@ -221,17 +221,26 @@ void train_float_network(const Run& run, Phase& phase, const std::function<void(
   train_phase(phase, run.data);
 }
 
-/// Trains the float phase at octet's own rate, and begins it again at lower ones while they ruin it. Returns what the
-/// report says of that.
-std::string train_at_own_rate(const Run& run, Phase& phase) {
+/// Returns "train.learning_rate: 0.1, after 1 epoch of warm-up (the recipe sets none)".
+std::string own_rate_line(const OptimizerRecipe& recipe) {
+  const double epochs = recipe.warmup_epochs;
+  const std::string course = epochs > 0 ? fmt::format("after {:g} epoch{} of warm-up", epochs, epochs == 1 ? "" : "s")
+                                        : "the peak of schedule one_cycle";
+  return fmt::format("train.learning_rate: {:g}, {} (the recipe sets none)", recipe.learning_rate, course);
+}
+
+/// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
+/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. So it
+/// does with several processes, which on GPUs see it after different steps. Returns what the report says of the rate.
+std::string train_at_own_rate(Run& run, Phase& phase) {
   const Weights beginning = copies_of(*phase.weights);
-  std::string note;
-  for (double rate = float_rate(run.recipe, run.directory);;) {
+  if (!phase.resume || !std::filesystem::exists(phase.checkpoint))
+    say(own_rate_line(with_own_rate(run.recipe, run.float_rate)));
+  for (;;) {
+    const double rate = run.float_rate;
     const OptimizerRecipe recipe = with_own_rate(run.recipe, rate);
     phase.recipe = &recipe;
     const std::optional<double> lower = lower_rate(run.recipe, rate);
-    say(fmt::format("train.learning_rate: {:g}, with {:g} epochs of warm-up (the recipe sets none)", rate,
-                    recipe.warmup_epochs));
     std::string why;
     try {
       train_float_network(run, phase, [&](const EpochResult& result) {
@@ -240,19 +249,19 @@ std::string train_at_own_rate(const Run& run, Phase& phase) {
         if (lower) throw Ruined(what);
         say(fmt::format("warning: float: {}, and lower rates than {:g} are not tried", what, rate));
       });
-      if (const double first = first_float_rate(run.recipe); rate < first)
-        note = fmt::format("train.learning_rate: {:g}: at {} the training was ruined", rate,
-                           rate < 0.2 * first ? "higher rates" : fmt::format("{:g}", first));
-      return note;
+      const double first = first_float_rate(run.recipe);
+      if (rate >= first) return "";
+      return fmt::format("train.learning_rate: {:g}: at {} the training was ruined", rate,
+                         rate < 0.2 * first ? "higher rates" : fmt::format("{:g}", first));
     } catch (const Ruined& error) {
       why = error.what();
     } catch (const Diverged& error) {
-      if (!lower) throw;
+      if (!lower || error.epoch() > 0 || run.ranks) throw;
       why = error.what();
     }
     say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
                     *lower));
-    rate = *lower;
+    run.float_rate = *lower;
     phase.resume = false;
     {
       const c10::NoGradGuard no_grad;
@@ -260,13 +269,13 @@ std::string train_at_own_rate(const Run& run, Phase& phase) {
     }
     if (!run.writes()) continue;
     std::filesystem::remove(phase.checkpoint);  // before the rate is kept: a state must be of the rate that is there
-    keep_float_rate(run.directory, rate);
+    keep_float_rate(run.directory, run.float_rate);
   }
 }
 
 }  // namespace
 
-std::string train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
+std::string train_float(Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
   std::string note;
   if (run.recipe.train.epochs > 0) {
     say_what_it_costs(run, "train", run.recipe.train.precision);
@@ -288,7 +297,7 @@ std::string train_float(const Run& run, Weights& weights, bool resume, const std
 
 Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
   QatRecipe recipe = run.recipe.qat;
-  recipe.learning_rate = qat_rate(run.recipe, run.graph, float_rate(run.recipe, run.directory)).rate;
+  recipe.learning_rate = qat_rate(run.recipe, run.graph, run.float_rate).rate;
   Weights weights = load_float(run);    // what QAT started from
   const Graph fused = fuse(run.graph);  // without dropout, as in QAT
   Phase phase = phase_of(run, "float_control", recipe, fused, weights);
@@ -311,7 +320,7 @@ Teacher float_teacher(const Run& run, const Weights& weights) {
 
 EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
                      std::optional<double> lost) {
-  const QatRate rate = qat_rate(run.recipe, run.graph, float_rate(run.recipe, run.directory));
+  const QatRate rate = qat_rate(run.recipe, run.graph, run.float_rate);
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = rate.rate;
   if (recipe.epochs == 0) return EdgeScales::fixed;

@@ -41,7 +41,7 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
 /// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
 /// weights and ranges. float_note: gets what train_float() returns; ranges: what calibrate() returns; scales: what
 /// train_qat() returns.
-std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, QuantizedModel& model, bool resume,
+std::unique_ptr<Program> train_phases(Run& run, Weights& weights, QuantizedModel& model, bool resume,
                                       std::string& float_note, CalibratedRanges& ranges, EdgeScales& scales) {
   float_note = train_float(run, weights, resume);
   ranges = calibrate_as_recipe(model, run);
@@ -54,8 +54,8 @@ std::unique_ptr<Program> train_phases(const Run& run, Weights& weights, Quantize
 }
 
 /// Trains, measures and returns the report. An error that ends the run early is shown on its page.
-std::optional<Report> train_and_report(const Run& run, Weights& weights, QuantizedModel& model,
-                                       const EngineNames& engines, bool resume) try {
+std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedModel& model, const EngineNames& engines,
+                                       bool resume) try {
   show_running(run, "training has begun");
   std::string float_note;
   CalibratedRanges ranges;

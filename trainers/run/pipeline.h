@@ -13,9 +13,9 @@
 
 namespace octet {
 
-/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step. Returns
-/// what the report says of the learning rate, or "".
-std::string train_float(const Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
+/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step. Sets
+/// run.float_rate to the rate that it trained with. Returns what the report says of that, or "".
+std::string train_float(Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
 
 /// Returns the float network as the teacher that the recipe's section qat asks for. weights: the calibrated model's,
 /// which have other biases than float.safetensors where the recipe corrects those.

@@ -28,6 +28,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/training_state.h"
+#include "trainers/run/own_rate.h"
 
 namespace octet {
 namespace {
@@ -163,6 +164,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   Run run{};
   run.recipe = recipe;
   run.directory = directory;
+  run.float_rate = float_rate(recipe, directory);
   run.data = open_run_data(recipe);
   run.device = device;
   run.ranks = std::move(ranks);
