@@ -113,14 +113,17 @@ MemoryImages read_files(const std::string& folder, const std::vector<std::string
   images.height = images.width = kCifarSide;
   images.channels = kCifarChannels;
   images.name = (std::filesystem::path(folder) / files.front()).string();
+  std::vector<std::string> paths;
+  uintmax_t bytes = 0;
   for (const std::string& file : files) {
-    const std::string path = (std::filesystem::path(folder) / file).string();
-    if (!std::filesystem::is_regular_file(path)) {
-      throw data_error(path + ": no such file; point data.path at the folder of CIFAR's binary version");
+    paths.push_back((std::filesystem::path(folder) / file).string());
+    if (!std::filesystem::is_regular_file(paths.back())) {
+      throw data_error(paths.back() + ": no such file; point data.path at the folder of CIFAR's binary version");
     }
-    append_cifar_records(read_file(path), layout, path, images);
-    images.pixels.reserve(images.pixels.size() * (file == files.front() ? files.size() : 1));  // they are of one size
+    bytes += std::filesystem::file_size(paths.back());
   }
+  images.pixels.reserve(bytes);  // somewhat more than the pixels take
+  for (const std::string& path : paths) append_cifar_records(read_file(path), layout, path, images);
   return images;
 }
 
