@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "src/base/error.h"
@@ -82,6 +83,20 @@ TEST_F(TrainingState, IsWrittenBesideTraining) {
   TensorFile read;
   EXPECT_EQ(read_state(path_, owner_, read).epoch, 3);
   EXPECT_TRUE(get_tensors(read, "weights").at("fc.weight").equal(at::arange(1 << 20, at::kFloat).mul_(3)));
+}
+
+/// As the thread does that ends the process of a rank which lost the others.
+TEST_F(TrainingState, AnotherThreadWaitsForStatesThatAreBeingWritten) {
+  StateWriter writer;
+  TensorFile file;
+  put_tensors(file, "weights", {{"fc.weight", at::zeros({1 << 24})}});
+  writer.write(path_, owner_, {.epoch = 1}, std::move(file));
+  bool written = false;
+  std::thread([&] {
+    wait_for_states();
+    written = std::filesystem::exists(path_);
+  }).join();
+  EXPECT_TRUE(written);
 }
 
 TEST_F(TrainingState, WhatCouldNotBeWrittenIsToldByTheNextCallOnce) {

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/core.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -48,6 +49,20 @@ at::ScalarType scalar_type_of(DType type, const std::string& name) {
     if (dtype == type) return scalar_type;
   throw has_no_type(name);
 }
+
+std::atomic<int> g_under_way = 0;  // states that StateWriters write
+
+struct UnderWay {
+  explicit UnderWay(TensorFile state) : file(std::move(state)) { ++g_under_way; }
+  ~UnderWay() {
+    --g_under_way;
+    g_under_way.notify_all();
+  }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+  TensorFile file;
+};
 
 }  // namespace
 
@@ -112,11 +127,11 @@ void write_state(const std::string& path, const StateOwner& owner, const Positio
 
 void StateWriter::write(const std::string& path, const StateOwner& owner, const Position& position, TensorFile file) {
   wait();
-  const auto state = std::make_shared<TensorFile>(std::move(file));  // a std::function is copied
+  const auto state = std::make_shared<UnderWay>(std::move(file));  // a std::function is copied
   thread_ = start_thread(
       [=, this] {
         try {
-          write_state(path, owner, position, std::move(*state));
+          write_state(path, owner, position, std::move(state->file));
         } catch (...) {
           error_ = std::current_exception();
         }
@@ -131,6 +146,10 @@ void StateWriter::wait() {
 
 void StateWriter::settle() {
   if (thread_.joinable()) thread_.join();
+}
+
+void wait_for_states() {
+  for (int count = g_under_way; count != 0; count = g_under_way) g_under_way.wait(count);
 }
 
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file) {

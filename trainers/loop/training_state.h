@@ -67,6 +67,9 @@ class StateWriter {
   std::exception_ptr error_;  // written by the thread, read once it has ended
 };
 
+/// Waits until no StateWriter of this process is writing; for a thread that ends the process without its destructors.
+void wait_for_states();
+
 /// Reads a state file. Throws Error(usage) if it belongs to another phase, recipe or graph, Error(data) if it is
 /// damaged.
 Position read_state(const std::string& path, const StateOwner& owner, TensorFile& file);

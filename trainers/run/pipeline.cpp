@@ -11,6 +11,7 @@
 #include "src/report/headline.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
+#include "trainers/loop/training_state.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/measure.h"
@@ -126,7 +127,10 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   // the one that was lost.
   if (run.ranks) run.ranks->meet();
   const std::string go_on = start.go_on.empty() ? "" : "; to go on: " + start.go_on;
-  const Ranks::Parting parting(run.ranks.get(), go_on, [&](const std::string& why) { show_stopped(run, why); });
+  const Ranks::Parting parting(run.ranks.get(), go_on, [&](const std::string& why) {
+    show_stopped(run, why);
+    wait_for_states();
+  });
   std::optional<Report> report = train_and_report(run, weights, model, engines, start.resume);
   if (!report) return std::nullopt;
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
