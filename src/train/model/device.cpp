@@ -33,11 +33,12 @@ CudaStream current_stream(at::Device device) { return c10::cuda::getCurrentCUDAS
 
 at::Tensor to_host(const at::Tensor& x) {
   if (x.is_cpu()) return x.contiguous();
-  const at::Tensor from = x.detach().contiguous();
+  const at::Tensor from = x.detach();
+  // With the strides that it has there: to be put in order needs memory, of which the GPU may have none left.
   at::Tensor host = at::empty_like(from, from.options().device(at::kCPU).pinned_memory(true));
   // A copy that LibTorch's allocator has to wait for ends the process in ~Tensor when the GPU has failed meanwhile.
   host.copy_(from, /*non_blocking=*/false);
-  return host;
+  return host.contiguous();
 }
 #else
 CudaStream current_stream(at::Device device) { throw no_cuda(device); }

@@ -20,7 +20,8 @@ Weights to_device(const Weights& weights, at::Device device);
 /// Returns the device of a network's weights, which is the same for all.
 at::Device device_of(const Weights& weights);
 
-/// Returns x dense in the host's memory: x itself, or a copy through page-locked memory, complete on return.
+/// Returns x contiguous in the host's memory: x itself, or a copy through page-locked memory, complete on return. Of an
+/// x without gaps it takes no memory of the GPU.
 at::Tensor to_host(const at::Tensor& x);
 
 /// Returns what a build without CUDA throws when it meets a tensor or device on a GPU.
