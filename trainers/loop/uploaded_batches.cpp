@@ -56,19 +56,19 @@ class UploadedBatches : public Batches {
   }
 
   void begin(const Epoch& epoch, long first_batch) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (sender_.joinable() && !error_ && taken_ == end_ && first_batch == 0) {
-        if (loaded_ == end_ && more()) load_next();
-        if (loaded_ != end_ && epoch == epoch_) {
-          end_ = loaded_;
-          changed_.notify_all();
-          return;
-        }
+    if (sender_.joinable() && taken_ == end_ && first_batch == 0) {
+      std::unique_lock lock(mutex_);
+      // The thread begins to load the next epoch once it has sent all batches of the last one, if there is a next one.
+      changed_.wait(lock, [this] { return error_ || loaded_ != end_ || !more(); });
+      if (!error_ && loaded_ != end_ && epoch == epoch_) {
+        end_ = loaded_;
+        changed_.notify_all();
+        return;
       }
     }
     stop();
     load(epoch, first_batch);
+    epoch_ = epoch;
     sent_ = taken_ = 0;
     loaded_ = end_ = static_cast<size_t>(loader_->batches() - first_batch);
     error_ = nullptr;
@@ -138,7 +138,13 @@ class UploadedBatches : public Batches {
       });
       if (stopping_) return false;
       if (sent_ < loaded_) return true;
-      load_next();
+      const Epoch next{epoch_.seed, epoch_.number + 1};
+      lock.unlock();  // which next() takes for the batches that are sent: shuffling many images takes a while
+      load(next, 0);
+      lock.lock();
+      epoch_ = next;
+      loaded_ += static_cast<size_t>(loader_->batches());
+      changed_.notify_all();
     }
   }
 
@@ -167,18 +173,12 @@ class UploadedBatches : public Batches {
 
   bool more() const { return epoch_.number + 1 < options_.epochs; }
 
-  void load_next() {
-    load({epoch_.seed, epoch_.number + 1}, 0);
-    loaded_ += static_cast<size_t>(loader_->batches());
-  }
-
-  /// Lets the loader begin with an epoch.
+  /// Lets the loader begin with an epoch. The thread alone uses the loader while it runs.
   void load(const Epoch& epoch, long first_batch) {
     LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
     loader.memory = pinned_memory();
     loader.plan = pictures_.has_value();
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
-    epoch_ = epoch;
   }
 
   void stop() {
