@@ -32,6 +32,15 @@ TEST_F(Train, ListsInSetReachTheRecipeWhole) {
   expect_part(read_file(directory("run").command()), "'train.milestones=[1, 2,3]'");
 }
 
+/// data.decode decides how CUDA begins, so the device is looked at behind the recipe.
+TEST_F(Train, ReadsItsRecipeBeforeItAsksForTheDevice) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--gpus", "2"}}) {
+    std::vector<std::string> words = {"train", path("none.yaml"), "--device", "cuda"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(octet(words), 3, {"none.yaml"});
+  }
+}
+
 TEST_F(Train, AMissingDataSetLeavesNothingBehind) {
   write("cifar.yaml", "data: {format: cifar10, path: nowhere}\nmodel: {name: resnet8}\ntrain: {epochs: 1}\n");
   const Answer answer = octet({"train", path("cifar.yaml"), "--out", path("run")});

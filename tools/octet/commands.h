@@ -48,7 +48,8 @@ std::string check_device_name(const std::string& device);
 /// is GPU 0 from then on. Called before anything asks for a GPU. Throws Error(usage) if the variable names too few.
 void choose_gpu(const Common& common);
 
-/// Throws Error(usage) that says what is missing if --device is cuda or cuda:N but no GPU can be used.
+/// Throws Error(usage) that says what is missing if --device is cuda or cuda:N but no GPU can be used. CUDA begins with
+/// it.
 void check_device(const Common& common);
 
 /// Returns the engines that --device allows.

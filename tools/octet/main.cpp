@@ -158,7 +158,7 @@ ExitCode run(int argc, char** argv) {
   if (command == "doctor" && common.device != "auto")
     throw usage_error("doctor: --device would change nothing: it looks at all of the machine");
   choose_gpu(common);
-  check_device(common);
+  if (command != "train") check_device(common);  // train reads its recipe first, which says how CUDA is to begin
   return action();
 }
 

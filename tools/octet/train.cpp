@@ -110,7 +110,8 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
   const bool speaks = !environment || environment->rank == 0;
   if (common.resume && is_finished({recipe, directory}))
     return speaks ? tell_finished(common, directory) : ExitCode::ok;
-  if (recipe.data.decode == Decoding::gpu) take_all_queues();
+  if (recipe.data.decode == Decoding::gpu) take_all_queues();  // before check_device(), with which CUDA begins
+  check_device(common);
   const at::Device device =
       environment ? choose_device_of_rank(common.device, environment->size) : choose_device(common.device);
   RunStart start;
@@ -146,6 +147,7 @@ ExitCode train(const Common& common, const std::string& path, const std::optiona
 ExitCode launch(const Common& common, const std::string& path, int ranks) {
   const ChosenRun run = choose_run(common, path);
   if (common.resume && is_finished(run)) return tell_finished(common, run.directory);
+  check_device(common);
   choose_device_of_rank(common.device, ranks, ranks);
   return launch_ranks(ranks);
 }

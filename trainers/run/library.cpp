@@ -102,6 +102,7 @@ Result train(const std::string& recipe_file, const Options& options) {
     RunStart start;
     start.command = fmt::format("octet::training::train {}", shell_word(recipe_file));
     start.machine = machine_model();
+    if (recipe.data.decode == Decoding::gpu) take_all_queues();
     start.device = choose_device(options.device);
     start.resume = options.resume;
     if (options.epoch_done)
