@@ -87,24 +87,68 @@ TEST(FunctionTables, LookupsThatAloneReadALayerJoinIt) {
   EXPECT_EQ(joined(prepare(looked_at, {})), 32);
 }
 
-TEST(FunctionTables, AreWrittenWhereRangesChanged) {
-  const Prepared prepared = prepare(fuse(build_model(test::family("efficientnet_b0", 32))), {});
-  FunctionTables tables(prepared, at::kCPU);
+/// The tables of a network, and its ranges where they move.
+struct MovingRanges {
+  Prepared prepared = prepare(fuse(build_model(test::family("efficientnet_b0", 32))), {});
+  FunctionTables tables{prepared, at::kCPU};
   std::vector<QParams> edges = prepared.range;
-  for (QParams& q : edges) q.scale = 0.05f;
-  tables.write(edges);
-  int layer = 0;
-  while (tables.lookup_of(layer) < 0) ++layer;
-  const float before = tables.of(layer)->value[255];
-  const Node& lookup = prepared.graph.nodes[tables.lookup_of(layer)];
-  edges[layer].scale = 0.02f;
-  tables.write(edges);
-  const kernels::FunctionTable want = function_table(lookup, edges[layer], edges[tables.lookup_of(layer)]);
-  EXPECT_NE(tables.of(layer)->value[255], before);
-  for (int i = 0; i < 256; ++i) {
-    EXPECT_EQ(tables.of(layer)->value[i], want.value[i]);
-    EXPECT_EQ(tables.of(layer)->slope[i], want.slope[i]);
+  int layer = 0, reads = 0;
+
+  MovingRanges() {
+    while (tables.lookup_of(layer) < 0) ++layer;
+    move(0.05f);
   }
+  void move(float scale) {
+    for (QParams& q : edges) q.scale = scale;
+  }
+  /// Refreshes the tables, as a walk that reads them.
+  void refresh() {
+    tables.refresh([this] {
+      ++reads;
+      return edges;
+    });
+  }
+  void expect_tables_of_now() const {
+    const int lookup = tables.lookup_of(layer);
+    const kernels::FunctionTable want = function_table(prepared.graph.nodes[lookup], edges[layer], edges[lookup]);
+    for (int i = 0; i < 256; ++i) {
+      EXPECT_EQ(tables.of(layer)->value[i], want.value[i]);
+      EXPECT_EQ(tables.of(layer)->slope[i], want.slope[i]);
+    }
+  }
+};
+
+TEST(FunctionTables, AreThoseOfTheRangesThatWereSet) {
+  MovingRanges now;
+  now.tables.set(now.edges);
+  now.refresh();
+  now.expect_tables_of_now();
+  now.move(0.02f);
+  now.tables.set(now.edges);  // for a walk that may be recorded, and must not read
+  now.expect_tables_of_now();
+  now.refresh();
+  EXPECT_EQ(now.reads, 1) << "the first walk alone";
+}
+
+/// A recorded step that observes makes no hooks: only ranges_move() tells, also after a validation has set the ranges.
+TEST(FunctionTables, FollowRangesThatMovedAfterTheyWereSet) {
+  MovingRanges now;
+  now.refresh();
+  now.tables.ranges_move();
+  now.tables.set(now.edges);
+  now.tables.ranges_move();
+  now.move(0.02f);
+  now.refresh();
+  EXPECT_EQ(now.reads, 2);
+  now.expect_tables_of_now();
+}
+
+TEST(FunctionTables, AreNotMadeWhereNothingReadsThem) {
+  MovingRanges now;
+  now.tables.set({});  // for which no table can be made
+  now.refresh();
+  EXPECT_EQ(now.reads, 1);
+  now.expect_tables_of_now();
 }
 
 }  // namespace

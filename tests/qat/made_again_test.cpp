@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "src/train/qat/cuda_norm_quantize.h"
+#include "tests/qat/networks.h"
 
 namespace octet {
 namespace {
@@ -46,6 +49,25 @@ TEST(MadeAgain, RefusesWhatNoConvolutionHasMultiplied) {
   EXPECT_FALSE(make_input_again(c.y.detach(), c.x, again));
   c.y.sum().backward();  // keeps what it needs
   EXPECT_TRUE(c.leaf.grad().defined());
+}
+
+/// ResNet-8 has four after fuse: the picture and what each of three blocks has between its convolutions.
+TEST(MadeAgain, NeedsAConvolutionThatReadsAloneWithoutAFrame) {
+  Graph graph = fuse(test::resnet8());
+  const auto count = [&] {
+    const std::vector<bool> can = can_be_made_again(graph);
+    return std::count(can.begin(), can.end(), true);
+  };
+  EXPECT_EQ(count(), 4);
+  int first = 1;
+  while (!can_be_made_again(graph)[first]) ++first;
+  for (Node& node : graph.nodes)
+    if (node.op == Op::conv2d && node.inputs[0] == first) node.window.pad.bottom += 1;
+  EXPECT_EQ(count(), 3);
+  EXPECT_FALSE(can_be_made_again(graph)[first]);
+  for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n)
+    if (can_be_made_again(graph)[n]) graph.outputs.push_back(n);
+  EXPECT_EQ(count(), 0);
 }
 
 }  // namespace

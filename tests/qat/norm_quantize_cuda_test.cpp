@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -17,6 +18,8 @@
 
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
+#include "src/train/model/numerics.h"
+#include "src/train/model/step_graph.h"
 #include "src/train/qat/cuda_fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
@@ -304,6 +307,37 @@ TEST(NormQuantizeStepCuda, FunctionsAndProductsAreWithinTheErrorOfFloat16) {
     for (const auto& [name, gradient] : now.gradients)
       EXPECT_TRUE(at::equal(again.gradients.at(name), gradient)) << name;
   }
+}
+
+/// Ranges that a replayed step moved, after a validation has uploaded others, are those of the tables of functions in
+/// the first step that does not observe.
+TEST(NormQuantizeStepCuda, FunctionsFollowRangesThatReplaysMoved) {
+  OCTET_NEEDS_GPU();
+  constexpr QuantizedModel::Mode kObserving{.training = true, .batch_norm_training = true, .observe = true};
+  constexpr QuantizedModel::Mode kLive{.training = true, .batch_norm_training = true};
+  const SameConvolutions deterministic;
+  const Graph graph = build_model(test::family("efficientnet_b0", 32));
+  const Weights weights = to_device(test::random_weights(graph, 2), at::kCUDA);
+  QuantizedModel model(prepare(fuse(graph), {}), weights, {.averaging = 0.5});
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({16, 3, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast).cuda();
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
+  const at::NoGradGuard no_grad;
+  const Autocast autocast(at::kCUDA, Precision::fp16);
+  StepGraph steps(/*capture=*/true);
+  const auto observe = [&] { steps.run(model.launches(kObserving), [&] { model.forward(x, kObserving); }); };
+  for (int i = 0; i <= StepGraph::kWarmUps; ++i) observe();
+  model.forward(x, kLive);
+  model.load_state(model.state());
+  const std::map<std::string, at::Tensor> before = model.state();
+  for (const Node& node : model.prepared().graph.nodes)
+    if (!node.batch_norm.empty()) weights.at(node.batch_norm + ".weight").mul_(2);
+  for (int i = 0; i < 3; ++i) observe();
+  EXPECT_FALSE(at::equal(model.state().at("edges.scale"), before.at("edges.scale")));
+  QuantizedModel fresh(model.prepared(), weights, {.averaging = 0.5});
+  fresh.load_state(model.state());
+  const at::Tensor want = fresh.forward(x, kLive);
+  EXPECT_TRUE(at::equal(model.forward(x, kLive), want));
 }
 
 /// What is made again is what was there before, to the last bit.

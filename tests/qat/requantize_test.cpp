@@ -10,11 +10,11 @@ namespace octet {
 namespace {
 
 /// Large enough that three threads share the work.
-constexpr int64_t kBatch = 3, kChannels = 24, kSide = 32;
+constexpr int64_t kChannels = 24, kSide = 32;
 
 at::Tensor integers(int64_t low, int64_t high, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
-  return nhwc(at::randint(low, high, {kBatch, kChannels, kSide, kSide}, generator, at::kFloat));
+  return nhwc(at::randint(low, high, {3, kChannels, kSide, kSide}, generator, at::kFloat));
 }
 
 /// Each thread takes its own rows of the sums and of the residual.

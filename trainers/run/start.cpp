@@ -118,6 +118,13 @@ void require_sizes(const Run& run) {
   }
 }
 
+/// Says what qat.recompute does not spare.
+void tell_what_is_kept(const Graph& graph) {
+  const auto kept = std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                  [](const Node& node) { return node.op == Op::conv2d && !node.window.pad.is_even(); });
+  if (kept > 0) say(fmt::format("note: qat.recompute: {} convolutions keep their inputs: uneven padding", kept));
+}
+
 }  // namespace
 
 void require_stage_precision(const OptimizerRecipe& recipe, const char* name, at::Device device) {
@@ -170,6 +177,7 @@ void require_trainable(const Run& run) {
   if (run.recipe.qat.recompute && learn(edge_scales(run)))
     throw usage_error(
         "qat.recompute: true makes nothing again whose range learns; set quant.scales: fixed or observed");
+  if (run.recipe.qat.recompute) tell_what_is_kept(fuse(run.graph));
   if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8) {
     if (run.ranks)
       throw usage_error("qat.forward: int8 trains in one process; leave --gpus out, or set qat.forward: simulation");

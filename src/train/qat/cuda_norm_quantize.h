@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <vector>
 
 #include "kernels/core/quantize.h"
 #include "kernels/training/norm_quantize.h"
+#include "src/net/graph.h"
 #include "src/train/model/model.h"
 
 namespace octet {
@@ -42,5 +44,9 @@ Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& batch_norm
 /// keeping it. Returns false, and does nothing, where y is no convolution's result in a walk with gradients, or where
 /// the convolution multiplied something else than x, as with uneven padding.
 bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at::Tensor()> again);
+
+/// Returns, by node, whether make_input_again() may take it: one convolution alone reads it, as what it multiplies, and
+/// does not first copy it into a frame of uneven padding.
+std::vector<bool> can_be_made_again(const Graph& graph);
 
 }  // namespace octet

@@ -59,7 +59,8 @@ class Joined {
   /// Lets the convolution of `node` that gave y do so.
   void forget_input(const Node& node, const at::Tensor& y) {
     const Twins x = std::exchange(made_again_[node.inputs[0]], {});
-    if (x.again) make_input_again(y, x.first, x.again);
+    if (!x.again || make_input_again(y, x.first, x.again) || !y.requires_grad()) return;
+    throw promise_error("'" + node.name + "': multiplies another tensor than its input; leave qat.recompute out");
   }
 
  private:
@@ -86,6 +87,7 @@ class CudaQuantizers : public Quantizers {
   at::Device device() const override { return device_; }
   WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) override;
   WalkHooks calibrating_hooks() override;
+  void ranges_move() override { functions_.ranges_move(); }
   void upload(const EdgeState& edges) override;
   void download(EdgeState& edges) const override;
   void download_histograms(std::vector<Observer>& observers) const override;
@@ -101,14 +103,13 @@ class CudaQuantizers : public Quantizers {
   at::Tensor normalized_edge(int node, const Unfinished& y, const BatchNormTensors& batch_norm, const Walk& walk,
                              Joined& joined) const;
   at::Tensor excited_edge(int node, const std::vector<at::Tensor>& inputs, Joined& joined) const;
-  void refresh_functions();
+  std::vector<QParams> ranges_now() const;
 
   const Prepared& prepared_;
   const QuantizerOptions options_;
   const at::Device device_;
   DeviceTable<kernels::EdgeQuantizer> edges_;  // by node; those of roots are used
   FunctionTables functions_;
-  bool functions_stale_ = true;                     // ranges may have moved since the tables were made
   DeviceTable<kernels::EdgeHistogram> histograms_;  // by node, made by the first calibrating walk
   std::vector<int> weighted_;                       // conv2d and linear nodes
   std::vector<LayerGroup> groups_;                  // of all of them, in their order
@@ -154,9 +155,8 @@ void CudaQuantizers::find_forks() {
     const bool is_read = last[n] >= 0 && last[n] < static_cast<int>(nodes().size());
     const bool takes = is_read && (has_weight(nodes()[last[n]].op) || nodes()[last[n]].op == Op::mul);
     forks_.push_back(takes && readers[n] > 1 ? last[n] : -1);
-    const bool alone = is_read && readers[n] == 1 && nodes()[last[n]].op == Op::conv2d;
-    again_.push_back(options_.recompute && alone && nodes()[last[n]].inputs[0] == static_cast<int>(n));
   }
+  again_ = options_.recompute ? can_be_made_again(prepared_.graph) : std::vector<bool>(nodes().size());
 }
 
 kernels::ObservedValues observed(const at::Tensor& flat, Activation activation) {
@@ -253,12 +253,10 @@ at::Tensor CudaQuantizers::excited_edge(int node, const std::vector<at::Tensor>&
   return y;
 }
 
-void CudaQuantizers::refresh_functions() {
-  if (!functions_.any() || !functions_stale_) return;
+std::vector<QParams> CudaQuantizers::ranges_now() const {
   std::vector<QParams> qparams;
   for (const kernels::EdgeQuantizer& row : edges_.read()) qparams.push_back(row.qparams);
-  functions_.write(qparams);
-  functions_stale_ = false;
+  return qparams;
 }
 
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
@@ -278,8 +276,9 @@ WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const Learned
     if (!prepared_.has_edge(node)) return finished(y, nodes()[node].activation);
     return quantized_edge(node, y, ranges[node], walk.observe);
   };
-  if (walk.observe) functions_stale_ = true;
-  if (walk.joins_nodes && !walk.observe && !ranges[0].defined()) refresh_functions();
+  if (walk.observe) functions_.ranges_move();
+  const bool reads_functions = walk.joins_nodes && !walk.observe && !walk.fold_batch_norm && !ranges[0].defined();
+  if (reads_functions) functions_.refresh([this] { return ranges_now(); });
   hooks.normalize = [this, walk, ranges, joined](int node, const Unfinished& y, const BatchNormTensors& batch_norm) {
     if (nodes()[node].op == Op::conv2d) joined->forget_input(nodes()[node], y.value);
     if (!prepared_.has_edge(node) || ranges[node].defined() || !norm_quantize_fits(y)) return at::Tensor();
@@ -329,8 +328,7 @@ void CudaQuantizers::upload(const EdgeState& edges) {
     rows[n].range = {s.lo, s.hi, s.seen};
     rows[n].averaging = edges.observers[n].averaging();
   }
-  if (functions_.any()) functions_.write(edges.qparams);
-  functions_stale_ = false;
+  functions_.set(edges.qparams);
   edges_.write(std::move(rows));
   damaged_weights_.zero_();
 }

@@ -73,6 +73,18 @@ FunctionTables::FunctionTables(const Prepared& prepared, at::Device device)
   if (any()) device_ = {layers_.size(), device};
 }
 
+void FunctionTables::set(const std::vector<QParams>& edges) {
+  if (is_read_) write(edges);
+  stale_ = !is_read_;
+}
+
+void FunctionTables::refresh(const std::function<std::vector<QParams>()>& edges) {
+  if (!any()) return;
+  if (stale_) write(edges());
+  stale_ = false;
+  is_read_ = true;
+}
+
 void FunctionTables::write(const std::vector<QParams>& edges) {
   bool changed = false;
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -30,4 +30,15 @@ bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at
   return true;
 }
 
+std::vector<bool> can_be_made_again(const Graph& graph) {
+  std::vector<int> readers(graph.nodes.size());
+  for (const Node& node : graph.nodes)
+    for (const int input : node.inputs) ++readers[input];
+  std::vector<bool> can(graph.nodes.size());
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::conv2d && node.window.pad.is_even()) can[node.inputs[0]] = readers[node.inputs[0]] == 1;
+  for (const int output : graph.outputs) can[output] = false;
+  return can;
+}
+
 }  // namespace octet

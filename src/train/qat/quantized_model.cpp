@@ -207,7 +207,10 @@ at::Tensor QuantizedModel::forward(const at::Tensor& x, const Mode& asked, const
   return logits;
 }
 
-int QuantizedModel::launches(const Mode& mode) { return impl_->on_codes(mode) ? impl_->int8.version() : 0; }
+int QuantizedModel::launches(const Mode& mode) {
+  if (mode.observe && mode.quantize && impl_->quantizers) impl_->quantizers->ranges_move();
+  return impl_->on_codes(mode) ? impl_->int8.version() : 0;
+}
 
 void QuantizedModel::forward_changing(const at::Tensor& x, const Change& change) {
   Impl& impl = *impl_;

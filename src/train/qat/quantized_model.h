@@ -54,7 +54,8 @@ class QuantizedModel {
 
   /// Returns the number of what forward() launches in this mode: a CUDA graph recorded under another one must not be
   /// replayed. Only a forward pass on codes has more than one, since the ranges are part of what it launches. Waits for
-  /// the GPU where they were set since the last call.
+  /// the GPU where they were set since the last call. To be called before each launch of a recording, too: ranges move
+  /// there if it observes, and the next walk of another mode must know.
   int launches(const Mode& mode);
 
   /// Returns the hooks that forward(x, mode) walks with, for walking parts of prepared().graph (walk_part()). They hold

@@ -27,7 +27,9 @@ struct QuantizerOptions {
   /// and not all at its end.
   bool by_layer_groups = false;
   /// On a GPU, while BatchNorm follows the batches: what a layer gives one convolution alone is not kept for the
-  /// backward pass, but made again there from what BatchNorm has kept. Takes less memory and more time.
+  /// backward pass, but made again there from what BatchNorm has kept, unless the convolution's padding is uneven.
+  /// Takes less memory and more time. Its range must not move between the two passes, as where micro-batches are
+  /// observed.
   bool recompute = false;
 };
 
@@ -60,6 +62,8 @@ class Quantizers {
   virtual WalkHooks quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) = 0;
   /// Returns the hooks of float walks that fill the histograms of calibration.
   virtual WalkHooks calibrating_hooks() = 0;
+  /// Says that a walk that observes is about to be launched, perhaps as a recording, for which no hooks are made.
+  virtual void ranges_move() {}
 
   // The following wait for a GPU, and are not for steps.
 
@@ -79,7 +83,7 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 #if OCTET_CUDA
 /// Weights are quantized in autocast's type: all in one launch, or in groups when the walk gets to them. Edges are
 /// quantized in one pass with bias, residual and activation, in place where no one needs the value before. Nothing is
-/// copied to the host, but ranges by the first walk that joins functions after one that observed.
+/// copied to the host, but ranges by the first walk that joins functions after ranges_move() or one that observed.
 std::unique_ptr<Quantizers> make_cuda_quantizers(const Prepared& prepared, const QuantizerOptions& options,
                                                  at::Device device);
 #endif
