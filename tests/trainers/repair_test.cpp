@@ -75,14 +75,17 @@ TEST(Repair, QatBeginsWithCorrectedBiasesAndTheFloatNetworkTeaches) {
   recipe.qat.epochs = 1;
   recipe.qat.learning_rate = 1e-12;  // moves nothing
   recipe.qat.distill_weight = 0.5;
-  const RunDirectory directory{folder.path() + "/run"};
-  EXPECT_TRUE(train(recipe, directory, {}).value().comparison.identical());
-  const octet::Run run = open_run(recipe, directory);
-  const Weights floats = load_float(run), begun = load_quantized(run).weights();
-  const Teacher teacher = float_teacher(run, begun);
-  for (const char* name : {"bn1.bias", "bn2.bias"}) {  // fc has too few values
-    EXPECT_FALSE(begun.at(name).allclose(floats.at(name), 1e-5, 1e-6)) << name;
-    EXPECT_TRUE(teacher.weights.at(name).equal(floats.at(name))) << name;
+  for (const bool live : {false, true}) {  // live statistics take the shift themselves, and a corrected bias would stay
+    recipe.qat.freeze_batch_norm = live ? 0.5 : 0;
+    const RunDirectory directory{folder.path() + (live ? "/live" : "/frozen")};
+    EXPECT_TRUE(train(recipe, directory, {}).value().comparison.identical());
+    const octet::Run run = open_run(recipe, directory);
+    const Weights floats = load_float(run), begun = load_quantized(run).weights();
+    const Teacher teacher = float_teacher(run, begun);
+    for (const char* name : {"bn1.bias", "bn2.bias"}) {  // fc has too few values
+      EXPECT_EQ(begun.at(name).allclose(floats.at(name), 1e-5, 1e-6), live) << name;
+      EXPECT_TRUE(teacher.weights.at(name).equal(floats.at(name))) << name;
+    }
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <numeric>
@@ -40,6 +42,14 @@ at::Tensor shift(const at::Tensor& wanted, const at::Tensor& got) {
   return result;
 }
 
+/// Moves the running mean of a layer's BatchNorm so that its channels gain `error`. Where the gain is 0 none can.
+void move_running_mean(const Weights& weights, const Node& layer, const at::Tensor& error) {
+  const auto of = [&](const char* name) { return weights.at(layer.batch_norm + name).detach(); };
+  const at::Tensor gain = of(".weight"), deviation = (of(".running_var") + layer.epsilon).sqrt();
+  const at::Tensor deviations = at::where(gain.eq(0), at::zeros_like(error), error / gain).clamp(-1, 1);
+  of(".running_mean").sub_(deviations * deviation);
+}
+
 }  // namespace
 
 double trimmed_mean(float* values, size_t n) {
@@ -50,7 +60,7 @@ double trimmed_mean(float* values, size_t n) {
   return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
-void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x) {
+void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x, BatchNormTakes takes) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const Graph& graph = model.prepared().graph;
@@ -71,7 +81,10 @@ void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tens
     if (!error.isfinite().all().item<bool>())
       throw promise_error("'" + graph.nodes[n].name + "': bias correction met NaN or infinity");
     y.bias = y.bias.defined() ? y.bias + error : error;  // which may be the parameter itself
-    model.weights().at(bias_name(graph.nodes[n])).detach().add_(error);
+    if (takes == BatchNormTakes::running_mean && !graph.nodes[n].batch_norm.empty())
+      move_running_mean(model.weights(), graph.nodes[n], error);
+    else
+      model.weights().at(bias_name(graph.nodes[n])).detach().add_(error);
   });
 }
 

@@ -30,6 +30,10 @@ class MomentsObserver {
   std::vector<Sums> sums_;  // by node
 };
 
+/// Which parameter of BatchNorm takes the correction. Training that normalizes by each batch's own statistics removes
+/// the shift itself and never reads the running mean, so that a correction in the bias would count twice there.
+enum class BatchNormTakes { bias, running_mean };
+
 /// Corrects the biases (BatchNorm's where there is one) layer by layer, in order: adds to each channel the trimmed
 /// mean, over images and pixels, of its values in the float network less those in the quantized one, whose earlier
 /// layers are already corrected. The plain mean of the papers is decided by the few values that a range cuts off, and
@@ -37,8 +41,11 @@ class MomentsObserver {
 /// left alone.
 ///
 /// floats: the float network's weights, by the model's names. x: normalized float [N, C, H, W], which goes through the
-/// network as one batch. The model must be calibrated; its ranges stay, and its biases change in place.
-void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x);
+/// network as one batch. The model must be calibrated; its ranges stay, and its biases change in place. With
+/// running_mean a channel's mean moves by its standard deviation at most: one whose gain is nearly 0 says nothing of
+/// its sums.
+void correct_biases(QuantizedModel& model, const Weights& floats, const at::Tensor& x,
+                    BatchNormTakes takes = BatchNormTakes::bias);
 
 /// Returns the mean of the middle 80 % of n values, which it reorders (Tukey, "The Future of Data Analysis", 1962).
 double trimmed_mean(float* values, size_t n);
