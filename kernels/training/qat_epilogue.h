@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rounding rule on complete activations of the QAT graph. Codes are float32 "code minus zero point" there, exact
 // integers, because that is what the next convolution multiplies. The CPU's functions compute a thread's share; the
-// GPU's give the same bits.
+// GPU's give the same bits. On the GPU also between codes as engines store them and the real values that training
+// multiplies with.
 #pragma once
 
 #include <cstdint>
@@ -74,5 +75,20 @@ void cuda_add_codes(const AddRule& rule, const AddData& data, CudaStream stream)
 
 void cuda_store_codes(int32_t zero_point, const float* centred, long count, uint8_t* out, CudaStream stream);
 void cuda_quantize_values(const QParams& qparams, const float* x, long count, uint8_t* out, CudaStream stream);
+
+/// Codes [rows, stride] on the device, of which the first `channels` of each row are used; rows are pixels of all
+/// images.
+struct CodeRows {
+  const uint8_t* codes = nullptr;
+  long rows = 0;
+  int channels = 0, stride = 0;
+  QParams qparams;
+};
+
+/// Writes dequantize(code), rounded to `type`, to y [rows, channels] on the device.
+void cuda_real_values(const CodeRows& from, ValueType type, void* y, CudaStream stream);
+
+/// Writes quantize(x) of x [rows, channels] to codes [rows, stride], all on the device.
+void cuda_quantize_rows(const CodeRows& to, const float* x, uint8_t* codes, CudaStream stream);
 
 }  // namespace octet::kernels

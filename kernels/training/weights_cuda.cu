@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/core/launch.cuh"
+
 #include "kernels/core/values.cuh"
 #include "kernels/training/learned_range.h"
 #include "kernels/training/weight_table.cuh"
@@ -227,6 +228,50 @@ void cuda_quantize_weights_backward(const WeightRules& rules, const WeightGradie
               [&](auto type) { weights_backward_kernel<decltype(type)><<<blocks, kThreads, 0, stream>>>(table); });
     check_launch("quantize_weights_backward");
   });
+}
+
+namespace {
+
+constexpr int kThreadsOfChannel = 128;
+
+/// What applies to all weights of a launch.
+struct Decay {
+  float rate = 0;
+};
+
+/// A block works on one channel.
+template <bool kDecays>
+__global__ void __launch_bounds__(kThreadsOfChannel)
+    two_of_four_kernel(const __grid_constant__ Table<SparseWeights, Decay> table) {
+  const int t = table.tensor_of_block(static_cast<int>(blockIdx.x));
+  const SparseWeights& weights = table.tensor[t];
+  const int channel = static_cast<int>(blockIdx.x) - table.first_block[t];
+  for (int group = static_cast<int>(threadIdx.x); group < weights.groups(); group += kThreadsOfChannel) {
+    if constexpr (kDecays) {
+      decay_pruned(weights, channel, group, table.rules.rate);
+    } else {
+      keep_two_of_four(weights, channel, group);
+    }
+  }
+}
+
+template <bool kDecays>
+void launch_two_of_four(const Decay& decay, const SparseWeights* weights, int count, CudaStream stream) {
+  const auto channels_of = [](const SparseWeights& tensor) { return tensor.channels; };
+  for_each_table(decay, weights, count, channels_of, [&](const Table<SparseWeights, Decay>& table, int blocks) {
+    two_of_four_kernel<kDecays><<<blocks, kThreadsOfChannel, 0, stream>>>(table);
+    check_launch("two_of_four");
+  });
+}
+
+}  // namespace
+
+void cuda_keep_two_of_four(const SparseWeights* weights, int count, CudaStream stream) {
+  launch_two_of_four<false>({}, weights, count, stream);
+}
+
+void cuda_decay_pruned(const SparseWeights* weights, int count, float rate, CudaStream stream) {
+  launch_two_of_four<true>({rate}, weights, count, stream);
 }
 
 }  // namespace octet::kernels

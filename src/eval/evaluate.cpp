@@ -9,7 +9,6 @@
 #include "src/base/numbers.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/eval/scorer.h"
 #include "src/net/shapes.h"
 
 namespace octet {

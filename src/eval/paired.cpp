@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/eval/paired.h"
+#include "src/eval/evaluate.h"
 
 #include <limits>
 
 #include "src/base/numbers.h"
 #include "src/base/random.h"
-#include "src/eval/metrics.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/eval/scorer.h"
+#include "src/eval/evaluate.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,6 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/detect/decode.h"
-#include "src/eval/metrics.h"
 
 namespace octet {
 namespace {

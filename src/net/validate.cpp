@@ -7,7 +7,6 @@
 #include <set>
 #include <string_view>
 
-#include "kernels/training/two_of_four.h"
 #include "kernels/training/weights.h"
 #include "src/base/error.h"
 #include "src/base/numbers.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of single values such as SiLU, which an int8 network looks up in a table (Node::curve). A lookup may have a
 // scale for each channel before its function and one behind it, y = output * f(input * x), and then a table for each
-// channel; src/quant/equalize_curves.h chooses the scales. Of an edge that only such functions read, what they cannot
+// channel; src/quant/equalize.h chooses the scales. Of an edge that only such functions read, what they cannot
 // tell apart needs no codes of its own.
 #pragma once
 

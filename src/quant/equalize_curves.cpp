@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/quant/equalize_curves.h"
+#include "src/quant/equalize.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "src/net/op_traits.h"
 

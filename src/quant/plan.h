@@ -34,7 +34,7 @@ inline constexpr std::array<Named<WeightRange>, 2> kWeightRanges = {
     {{WeightRange::symmetric, "symmetric"}, {WeightRange::full, "full"}}};
 
 /// two_of_four: of each four neighbouring input channels at one tap of a weight, at most two are not 0
-/// (kernels/training/two_of_four.h).
+/// (kernels/training/weights.h).
 enum class Sparsity { none, two_of_four };
 inline constexpr std::array<Named<Sparsity>, 2> kSparsities = {
     {{Sparsity::none, "none"}, {Sparsity::two_of_four, "2:4"}}};

@@ -11,7 +11,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/data/box_folder.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/recipe/run.h"
 #include "src/recipe/schema.h"
 

@@ -10,7 +10,6 @@
 
 #include "src/eval/compare.h"
 #include "src/eval/evaluate.h"
-#include "src/eval/paired.h"
 #include "src/quant/layer_statistics.h"
 
 namespace octet {

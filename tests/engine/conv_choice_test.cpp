@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/engine/cuda/conv_step.h"
+#include "src/engine/cuda/step.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 
 #include "src/base/error.h"
 #include "src/engine/cpu/cpu_program.h"
-#include "src/engine/cpu/step.h"
 #include "src/engine/engine.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"

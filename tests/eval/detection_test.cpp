@@ -14,7 +14,6 @@
 #include "src/base/random.h"
 #include "src/eval/average_precision.h"
 #include "src/eval/evaluate.h"
-#include "src/eval/paired.h"
 #include "tests/error_of.h"
 #include "tests/eval/shared.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected numbers are those of the books that paired.h names.
-#include "src/eval/paired.h"
+#include "src/eval/evaluate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worked numbers of segmentation: overlaps and mean IoU by hand, an evaluation of masks, two networks on the same ones.
-#include "src/eval/paired.h"
+#include "src/eval/evaluate.h"
 
 #include <gtest/gtest.h>
 

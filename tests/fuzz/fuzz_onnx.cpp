@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "src/base/error.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

@@ -2,7 +2,7 @@
 // From values to rows of codes and back, in every type, with and without lanes behind the channels.
 #include <gtest/gtest.h>
 
-#include "kernels/training/codes.h"
+#include "kernels/training/qat_epilogue.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

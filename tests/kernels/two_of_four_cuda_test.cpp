@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // 2:4 sparsity on the GPU: the CPU's bits, for more weights than a launch takes.
-#include "kernels/training/two_of_four.h"
+#include "kernels/training/weights.h"
 
 #include <gtest/gtest.h>
 

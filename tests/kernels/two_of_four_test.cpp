@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which two of four weights stay, in every layout, against a sort.
-#include "kernels/training/two_of_four.h"
+#include "kernels/training/weights.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/conv2d.h>

@@ -9,8 +9,7 @@
 
 #include "onnx.pb.h"
 #include "src/net/graph_builder.h"
-#include "src/net/onnx/export.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "tests/onnx/model_builder.h"
 
 namespace octet::test {

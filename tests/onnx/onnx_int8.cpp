@@ -11,7 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/random.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/quant/plan.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantized_model.h"

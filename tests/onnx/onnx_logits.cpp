@@ -21,7 +21,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/engine/engine.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/train/model/model.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "tests/onnx/outputs.h"
 #include "tests/source_dir.h"

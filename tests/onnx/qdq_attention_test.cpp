@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "onnx.pb.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "tests/engine/random_network.h"
 #include "tests/error_of.h"
 #include "tests/onnx/read_qdq.h"

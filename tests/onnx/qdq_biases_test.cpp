@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "onnx.pb.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "tests/engine/random_network.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "src/engine/engine.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "tests/onnx/model_builder.h"
 
 namespace octet::test {

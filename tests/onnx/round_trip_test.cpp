@@ -2,7 +2,7 @@
 // The float network out, and in again.
 #include <ATen/ATen.h>
 
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "tests/onnx/outputs.h"
 

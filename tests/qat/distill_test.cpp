@@ -16,7 +16,7 @@
 #include "src/base/error.h"
 #include "src/quant/equalize.h"
 #include "src/train/repair/reconstruct.h"
-#include "src/train/repair/rounding.h"
+#include "src/train/repair/steps.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"
 

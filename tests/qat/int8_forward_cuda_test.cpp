@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"

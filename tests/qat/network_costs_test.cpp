@@ -12,7 +12,7 @@
 #include "src/quant/plan.h"
 #include "src/train/proof/deployed_network.h"
 #include "src/train/proof/torch_program.h"
-#include "src/train/repair/layer_costs.h"
+#include "src/train/repair/output_error.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

@@ -18,7 +18,6 @@
 
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "src/train/qat/cuda_fake_quantize.h"
 #include "tests/cuda/gpu.h"

@@ -11,7 +11,7 @@
 
 #include "src/quant/equalize.h"
 #include "src/quant/plan.h"
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/correct_biases.h"
 #include "tests/qat/networks.h"

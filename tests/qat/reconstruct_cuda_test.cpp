@@ -12,7 +12,6 @@
 #include <optional>
 
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "src/train/repair/reconstruct.h"
 #include "src/train/repair/steps.h"

@@ -16,7 +16,7 @@
 #include <cstdlib>
 
 #include "src/base/error.h"
-#include "src/train/repair/rounding.h"
+#include "src/train/repair/steps.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TF32 is switched off again when rounding or distillation ends, also by an exception. Reads settings alone: needs no
 // GPU.
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 
 #include <ATen/Context.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scale for each channel around a function keeps what the network computes, and gives all channels one range.
-#include "src/quant/equalize_curves.h"
+#include "src/quant/equalize.h"
 
 #include <gtest/gtest.h>
 

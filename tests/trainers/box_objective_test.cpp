@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SimOTA and YOLOX's losses against a plain form in double, one image, box and cell at a time.
-#include "trainers/loop/box_objective.h"
+#include "trainers/loop/objective.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

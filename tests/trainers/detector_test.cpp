@@ -10,7 +10,7 @@
 
 #include "src/base/files.h"
 #include "src/detect/decode.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "tests/trainers/drawn_detector.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"

@@ -9,7 +9,7 @@
 
 #include "tests/trainers/training.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/schedule.h"
+#include "trainers/loop/optimizer.h"
 
 namespace octet {
 namespace {

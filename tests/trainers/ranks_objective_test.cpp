@@ -14,7 +14,7 @@
 #include "src/base/random.h"
 #include "src/data/labels.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/box_objective.h"
+#include "trainers/loop/objective.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/schedule.h"
+#include "trainers/loop/optimizer.h"
 
 #include <gtest/gtest.h>
 

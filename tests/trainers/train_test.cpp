@@ -12,7 +12,7 @@
 #include "src/base/files.h"
 #include "tests/trainers/training.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/schedule.h"
+#include "trainers/loop/optimizer.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/training_state.h"
 

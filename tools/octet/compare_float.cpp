@@ -19,7 +19,7 @@
 #include "src/data/loader.h"
 #include "src/data/transform.h"
 #include "src/eval/metrics.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "tools/octet/measured_run.h"
 #include "tools/octet/onnx_runtime.h"
 #include "tools/octet/trained.h"

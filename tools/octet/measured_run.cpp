@@ -9,7 +9,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 
 namespace octet::cli {
 

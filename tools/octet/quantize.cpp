@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,10 +17,9 @@
 #include "src/base/names.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "src/report/html.h"
-#include "tools/octet/commands.h"
 #include "tools/octet/measured_run.h"
 #include "trainers/gpu.h"
 

@@ -9,7 +9,7 @@
 
 #include "src/base/error.h"
 #include "tools/octet/commands.h"
-#include "trainers/run/quantize_files.h"
+#include "trainers/run/quantize.h"
 
 namespace octet::cli {
 

@@ -10,7 +10,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/report/report.h"
 
 namespace octet::cli {

@@ -9,7 +9,7 @@
 #include "src/base/text.h"
 #include "trainers/gpu.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/quantize_files.h"
+#include "trainers/run/quantize.h"
 #include "trainers/run/stage_plan.h"
 
 namespace octet::cli {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/box_objective.h"
+#include "trainers/loop/objective.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>

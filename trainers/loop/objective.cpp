@@ -9,7 +9,6 @@
 
 #include "src/data/labels.h"
 #include "src/train/repair/distill.h"
-#include "trainers/loop/box_objective.h"
 
 namespace octet {
 namespace {

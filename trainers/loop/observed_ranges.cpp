@@ -6,7 +6,7 @@
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/data/loader.h"
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
 
 namespace octet {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "src/base/safetensors.h"
+#include "src/train/model/device.h"
 #include "src/train/model/model.h"
-#include "src/train/model/numerics.h"
 #include "src/train/qat/quantized_model.h"
 #include "trainers/loop/gradients.h"
 #include "trainers/loop/objective.h"

@@ -8,7 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/text.h"
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"

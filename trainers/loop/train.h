@@ -13,7 +13,7 @@
 #include "src/recipe/run.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantized_model.h"
-#include "trainers/loop/schedule.h"
+#include "trainers/loop/optimizer.h"
 #include "trainers/parallel/ranks.h"
 
 namespace octet {

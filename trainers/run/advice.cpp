@@ -9,14 +9,14 @@ namespace octet {
 namespace {
 
 // Measured: tools/lab/notebooks/recipes.md, "The rate of QAT that nobody set".
-constexpr double kSgd = 0.005, kSgdFewBits = 0.01, kSgdFolded = 0.0005, kAdamw = 1e-4, kAdamwFolded = 1e-5;
+constexpr double kQatSgd = 0.005, kSgdFewBits = 0.01, kSgdFolded = 0.0005, kQatAdamw = 1e-4, kAdamwFolded = 1e-5;
 constexpr double kOfFloat = 0.1;  // upper limit, as a share of the float phase's peak rate
 
 /// The loss of a network that learns falls or scatters a little; that of a lost one is near ln(classes). A small loss
 /// may double in an unlucky epoch, hence the margin.
-constexpr double kTimes = 2, kMargin = 0.5;
+constexpr double kGrowth = 2, kMargin = 0.5;
 
-bool diverges(const EpochMetrics& epoch, double best) { return epoch.train_cross_entropy > kTimes * best + kMargin; }
+bool diverges(const EpochMetrics& epoch, double best) { return epoch.train_cross_entropy > kGrowth * best + kMargin; }
 
 }  // namespace
 
@@ -28,7 +28,7 @@ QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate) {
   const bool few_bits = std::min(recipe.quant.weight_bits, recipe.quant.activation_bits) < 8;
   QatRate chosen;
   if (normalized) {
-    chosen = {adamw ? kAdamw : few_bits ? kSgdFewBits : kSgd, "as suits a trained network with BatchNorm"};
+    chosen = {adamw ? kQatAdamw : few_bits ? kSgdFewBits : kQatSgd, "as suits a trained network with BatchNorm"};
   } else {
     chosen = {adamw ? kAdamwFolded : kSgdFolded, "as suits a trained network without BatchNorm, or with it folded"};
   }

@@ -9,10 +9,10 @@
 #include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 #include "src/train/repair/channel_scales.h"
 #include "trainers/loop/batches.h"
-#include "trainers/run/quantize_inputs.h"
+#include "trainers/run/quantize.h"
 
 namespace octet {
 namespace {

@@ -15,9 +15,9 @@
 #include "src/base/text.h"
 #include "src/quant/equalize.h"
 #include "src/quant/plan.h"
-#include "src/train/model/numerics.h"
+#include "src/train/model/device.h"
 #include "src/train/qat/fake_quantize.h"
-#include "src/train/repair/layer_costs.h"
+#include "src/train/repair/output_error.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/measure.h"
 

@@ -16,11 +16,11 @@
 #include "src/base/text.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "src/recipe/run.h"
 #include "trainers/gpu.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/quantize_files.h"
+#include "trainers/run/quantize.h"
 
 namespace octet::training {
 namespace {

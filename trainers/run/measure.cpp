@@ -10,7 +10,7 @@
 #include "src/engine/fusion.h"
 #include "src/eval/derive_constants.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/quant/convert.h"
 #include "src/report/headline.h"
 #include "src/train/qat/quantized_model.h"

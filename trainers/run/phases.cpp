@@ -14,7 +14,6 @@
 #include "src/base/threads.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/failures.h"
 #include "trainers/loop/observed_ranges.h"

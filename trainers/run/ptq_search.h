@@ -13,7 +13,6 @@
 
 #include "src/base/names.h"
 #include "src/eval/evaluate.h"
-#include "src/eval/paired.h"
 #include "src/quant/bit_search.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include "src/base/error.h"
@@ -22,11 +20,8 @@
 #include "src/train/repair/channel_scales.h"
 #include "src/train/repair/correct_biases.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/batches.h"
 #include "trainers/run/auto_ranges.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/quantize_inputs.h"
-#include "trainers/run/run.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/quantize_files.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,11 +18,11 @@
 #include "src/base/text.h"
 #include "src/data/image_folder.h"
 #include "src/net/checkpoint.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/quantize_inputs.h"
+#include "trainers/run/quantize.h"
 
 namespace octet {
 namespace {

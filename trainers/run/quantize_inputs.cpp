@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/quantize_inputs.h"
+#include "trainers/run/quantize.h"
 
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -17,7 +16,6 @@
 #include "src/data/image_files.h"
 #include "src/train/model/threads.h"
 #include "src/train/proof/deployed_network.h"
-#include "trainers/loop/batches.h"
 
 namespace octet {
 namespace {

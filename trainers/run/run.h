@@ -15,7 +15,7 @@
 #include "src/base/files.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "src/train/model/model.h"

@@ -18,7 +18,6 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/model.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "trainers/gpu.h"
 #include "trainers/parallel/stages.h"

@@ -17,7 +17,7 @@
 #include "src/train/qat/quantizers.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/schedule.h"
+#include "trainers/loop/optimizer.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/run.h"

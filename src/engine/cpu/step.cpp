@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of the cpu engine: make_cpu_step() is the table of operators.
-#include "src/engine/cpu/step.h"
+#include "src/engine/cpu/cpu_program.h"
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "kernels/operators/attention.h"
 #include "kernels/operators/bilinear.h"

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/engine/cuda/conv_step.h"
+#include "src/engine/cuda/step.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
-#include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/cuda/device.h"
-#include "src/cuda/memory.h"
 #include "src/engine/cuda/choice.h"
 
 namespace octet {

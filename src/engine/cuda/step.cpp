@@ -6,15 +6,12 @@
 
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "kernels/operators/attention.h"
 #include "kernels/operators/bilinear.h"
 #include "kernels/operators/copies.h"
-#include "kernels/operators/elementwise.h"
 #include "kernels/operators/pixels.h"
 #include "kernels/operators/pool.h"
-#include "src/engine/cuda/conv_step.h"
 
 namespace octet {
 namespace {

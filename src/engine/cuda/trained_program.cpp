@@ -11,7 +11,6 @@
 #include "src/base/random.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
-#include "src/engine/cuda/conv_step.h"
 #include "src/engine/cuda/step.h"
 
 namespace octet {

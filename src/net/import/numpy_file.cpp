@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/import/numpy_file.h"
+// Arrays that numpy saved: a .npy file of np.save, or a .npz file of np.savez, which is a zip of such files. A .npy has
+// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html):
+//
+//   6 bytes       \x93NUMPY
+//   2 bytes       major and minor version: 1, 2 or 3, and 0
+//   2 or 4 bytes  the length H of the header, little endian; 4 since version 2
+//   H bytes       a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (300, 3, 224, 224), }
+//   the rest      the elements
+//
+// Every size is checked against the file, and nothing in it is executed: arrays of Python objects are refused.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight files of torch.save: zip files (since PyTorch 1.6) and the older format, pickles followed by storages; and
-// which weights a file holds.
+// which weights a file holds. Beside them numpy's files of arrays.
 #pragma once
 
 #include <cstddef>
@@ -68,5 +68,12 @@ class ZipDirectory {
   std::map<std::string, Entry> entries_;
   uint64_t total_size_ = 0;
 };
+
+/// Returns the arrays of a .npz file by name, or that of a .npy file under the name "". They must be stored in C order,
+/// little endian and uncompressed. Throws Error(data), which names the file, the array, what is wrong and the cure.
+TensorFile read_numpy_file(const std::string& path);
+
+/// Reads a file that is in memory; `name` stands for the path in messages.
+TensorFile parse_numpy_file(const std::byte* data, size_t size, const std::string& name);
 
 }  // namespace octet

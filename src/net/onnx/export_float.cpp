@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "src/base/error.h"
-#include "src/net/onnx/export.h"
 #include "src/net/onnx/network.h"
+#include "src/net/onnx/onnx.h"
 #include "src/net/onnx/writer.h"
 
 namespace octet {

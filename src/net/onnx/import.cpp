@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
 
-#include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/net/onnx/network.h"

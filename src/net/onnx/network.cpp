@@ -4,14 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/text.h"
-#include "src/net/graph.h"
-#include "src/net/onnx/import.h"
 #include "src/net/shapes.h"
 
 namespace octet {

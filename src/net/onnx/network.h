@@ -15,8 +15,8 @@
 
 #include "kernels/core/quantize.h"
 #include "src/net/graph.h"
-#include "src/net/onnx/import.h"
 #include "src/net/onnx/model_file.h"
+#include "src/net/onnx/onnx.h"
 
 namespace octet {
 

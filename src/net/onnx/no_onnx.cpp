@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of import.h and export.h in a build without protobuf (-DOCTET_ONNX=OFF).
 #include "src/base/error.h"
-#include "src/net/onnx/export.h"
-#include "src/net/onnx/import.h"
+#include "src/net/onnx/onnx.h"
 
 namespace octet {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "kernels/core/quantize.h"
 #include "src/net/int8_graph.h"
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 
 namespace octet {
 

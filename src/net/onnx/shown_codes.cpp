@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/onnx/export.h"
+#include "src/net/onnx/onnx.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "onnx.pb.h"
-#include "src/base/error.h"
 #include "src/base/files.h"
 
 namespace octet {

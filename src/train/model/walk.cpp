@@ -17,8 +17,8 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/train/model/device.h"
 #include "src/train/model/model.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/operators.h"
 
 namespace octet {

@@ -21,7 +21,7 @@ at::ScalarType exact_type(const at::Tensor& weight_codes, double reach);
 
 /// Returns the sums [N, K, OH, OW] in weight's type, channels-last. x: centred codes float32 [N, C, H, W]; weight:
 /// codes [K, C / groups, R, S] in their exact type. On a GPU to be called under FullPrecision
-/// (src/train/model/numerics.h).
+/// (src/train/model/device.h).
 ///   CPU: oneDNN's direct and GEMM convolutions, by at::conv2d with NNPACK switched off.
 ///   GPU: depthwise by ATen's own kernel, which adds products in a loop; all others by column_conv2d.
 at::Tensor exact_conv2d(const at::Tensor& x, const at::Tensor& weight, const Window& window, int groups);

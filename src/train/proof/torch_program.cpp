@@ -11,7 +11,6 @@
 #include "src/base/error.h"
 #include "src/engine/support.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/proof/exact_operators.h"
 #include "src/train/qat/quantized_model.h"
 

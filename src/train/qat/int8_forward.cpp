@@ -16,8 +16,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/training/codes.h"
 #include "kernels/training/fake_quantize.h"
+#include "kernels/training/qat_epilogue.h"
 #include "src/engine/trained_program.h"
 #include "src/quant/convert.h"
 #include "src/train/model/operators.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "kernels/training/two_of_four.h"
+#include "kernels/training/weights.h"
 #include "src/base/error.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"

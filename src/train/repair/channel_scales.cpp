@@ -9,7 +9,6 @@
 #include <c10/core/GradMode.h>
 
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 
 namespace octet {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scale for each channel of the activations before and behind a function such as SiLU, and around depthwise layers
-// (src/quant/equalize_curves.h), by what a float network's channels are over some images.
+// (src/quant/equalize.h), by what a float network's channels are over some images.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/quant/equalize_curves.h"
+#include "src/quant/equalize.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {

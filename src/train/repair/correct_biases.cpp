@@ -12,7 +12,6 @@
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/threads.h"
 
 namespace octet {

@@ -14,10 +14,8 @@
 #include "src/base/error.h"
 #include "src/quant/equalize.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/step_graph.h"
 #include "src/train/qat/folded_batch_norm.h"
-#include "src/train/repair/rounding.h"
 #include "src/train/repair/steps.h"
 
 namespace octet {

@@ -20,7 +20,7 @@ struct DistillPlan {
   int steps = 1000;    ///< of Adam
   double rate = 1e-3;  ///< for biases and, in steps of the grid, codes; a tenth of it for the logarithms of scales
   double temperature = 4;
-  bool tf32 = false;  ///< on a GPU steps use TF32 (src/train/model/numerics.h)
+  bool tf32 = false;  ///< on a GPU steps use TF32 (src/train/model/device.h)
 };
 
 struct Distilled {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/repair/layer_costs.h"
+#include "src/train/repair/output_error.h"
 
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
@@ -8,9 +8,7 @@
 #include <numeric>
 
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/threads.h"
-#include "src/train/proof/deployed_network.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 
 namespace octet {
 namespace {

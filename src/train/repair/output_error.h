@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What quantization changes at the outputs of a network, over images without labels; and the choice of ranges by it.
+// What quantization changes at the outputs of a network, over images without labels; the choice of ranges by it;
+// and which layers lose it (layer_costs.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,5 +101,28 @@ struct ChosenRanges {
 /// trials. errors: of this model, over images that calibration did not see. `done` is called before each trial.
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
                            int trials, const std::function<void(int trial)>& done);
+
+/// A layer's share of what is lost.
+struct LayerCost {
+  std::string name, op;
+  double sqnr_db = 0;                ///< of its output, with all nodes quantized
+  std::optional<double> alone_lost;  ///< mean OutputError::lost over the outputs with this node alone quantized;
+                                     ///< measured where the output is worst
+};
+
+/// What a network loses, as a whole and by layer.
+struct NetworkCosts {
+  std::vector<OutputError> outputs;
+  std::vector<LayerCost> layers;  ///< nodes with weights or an edge of their own, in the order of the graph
+};
+
+/// Measures what a quantized network loses. x: batches of images that calibration did not see. Outputs are compared,
+/// over all of them, with those of `original`, or if it is null with those of `floats`. Layers are compared, over the
+/// first batches with at least eight images, with the float walk of `floats`: the model itself, or one of the same
+/// graph and ranges whose weights and biases no repair has changed. `most` layers, those that add most to what their
+/// inputs have lost, are also measured alone, in `floats`, on at least four images; `done` is called before each of
+/// these.
+NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, QuantizedModel* original,
+                           const std::vector<at::Tensor>& x, int most, const std::function<void(int layer)>& done);
 
 }  // namespace octet

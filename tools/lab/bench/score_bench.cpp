@@ -9,7 +9,7 @@
 
 #include "src/base/random.h"
 #include "src/eval/average_precision.h"
-#include "src/eval/paired.h"
+#include "src/eval/evaluate.h"
 
 namespace {
 

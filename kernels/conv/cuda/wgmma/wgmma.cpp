@@ -11,7 +11,7 @@
 #include "kernels/conv/cuda/rounding.h"
 #include "kernels/conv/cuda/wgmma/wgmma.h"
 #include "kernels/core/divide.h"
-#include "kernels/training/two_of_four.h"
+#include "kernels/training/weights.h"
 #include "src/base/error.h"
 
 namespace octet::kernels {
