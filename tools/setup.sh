@@ -12,9 +12,11 @@ readonly PACKAGES=(g++ cmake ninja-build ccache libyaml-cpp-dev libgtest-dev lib
 
 usage() {
   cat <<'END'
-usage: tools/setup.sh [--tests] [--cuda] [--no-build]
+usage: tools/setup.sh [--tests] [--cuda | --cuda-check] [--no-build]
   --tests      build the tests too; onnx, onnxruntime and pycocotools, which some need, go into .deps/venv
   --cuda       build the device code although this machine has no GPU (it is built where there is one, and where build/ has it)
+  --cuda-check compile the device code only to see that it compiles, in a third of the time (CI); octet then uses no GPU, until a
+               --cuda, or a run of this script on a machine with one
   --no-build   install only
 environment:
   OCTET_TORCH_DIR   the torch folder of an installed torch==2.11.0 or LibTorch (default: .deps/torch, fetched when missing)
@@ -22,11 +24,12 @@ environment:
 END
 }
 
-tests=OFF build=yes cuda=no
+tests=OFF build=yes cuda=no check=OFF
 for argument in "$@"; do
   case "$argument" in
     --tests) tests=ON ;;
     --cuda) cuda=yes ;;
+    --cuda-check) cuda=yes check=ON ;;
     --no-build) build=no ;;
     --help | -h) usage; exit 0 ;;
     *) echo "setup: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;
@@ -110,7 +113,9 @@ fetch_cuda_libraries() {
 }
 
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }  # the second: under WSL
+built_to_check() { [ -e build/CMakeCache.txt ] && grep -q '^OCTET_CUDA_CHECK:.*=ON$' build/CMakeCache.txt; }
 built_with_cuda() { [ -e build/CMakeCache.txt ] && grep -q '^OCTET_CUDA:.*=ON$' build/CMakeCache.txt; }
+[ "$cuda" = yes ] || has_gpu || ! built_to_check || check=ON
 preset=cuda
 if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
   [ "$cuda" = no ] || { say "--cuda: no nvcc in PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin; install the CUDA Toolkit 13.0 or set CUDA_HOME"; exit 2; }
@@ -139,7 +144,7 @@ fetch_cuda_libraries
 [ "$build" = yes ] || exit 0
 
 configure() {
-  CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} cmake --preset "$preset" -DOCTET_TORCH_DIR="$torch" -DOCTET_TESTS="$tests" >.deps/configure.log 2>&1 ||
+  CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} cmake --preset "$preset" -DOCTET_TORCH_DIR="$torch" -DOCTET_TESTS="$tests" -DOCTET_CUDA_CHECK="$check" >.deps/configure.log 2>&1 ||
     { cat .deps/configure.log >&2; return 1; }
 }
 timed "configuring" configure

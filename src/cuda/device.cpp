@@ -74,6 +74,12 @@ GpuStatus ask(int gpu) {
         fmt::format("{} has compute capability {}.{}, octet's kernels need {}.{} (Ampere) or newer", status.name,
                     properties.major, properties.minor, kOldestCapability / 10, kOldestCapability % 10);
   }
+#if OCTET_CUDA_CHECK
+  status.usable = false;
+  status.reason =
+      "this build's device code was compiled only to be checked (OCTET_CUDA_CHECK), not to be fast: run "
+      "tools/setup.sh --cuda";
+#endif
   return status;
 }
 

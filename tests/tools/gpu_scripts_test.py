@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -81,6 +82,16 @@ class Parts(WithFolder):
             parts.join(self.folder / "parts/part2", self.folder / "home2")
         with self.assertRaisesRegex(SystemExit, "data/a alone is 2.0 MiB"):
             parts.assign({"data/a": 2 * parts.MIB}, parts.MIB)
+
+
+class Pack(WithFolder):
+    def test_device_code_that_was_only_checked_is_not_packed(self):
+        self.write("build/octet", "").chmod(0o755)
+        self.write("build/CMakeCache.txt", "OCTET_CUDA:BOOL=ON\nOCTET_CUDA_CHECK:BOOL=ON\n")
+        command = [ROOT / "tools/lab/gpu/pack.sh", self.folder / "pack", "--build", self.folder / "build"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("compiled only to be checked", done.stderr)
 
 
 class GoogleTestResults(WithFolder):

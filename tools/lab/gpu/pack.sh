@@ -36,6 +36,7 @@ done
 [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit '$limit': a whole number of MiB"
 [ -z "$(ls -A "$target" 2>/dev/null)" ] || fail "$target is not empty"
 [ -x "$build/octet" ] || fail "no $build/octet; build first (tools/setup.sh --tests --cuda), or name the build with --build"
+! grep -q '^OCTET_CUDA_CHECK:.*=ON$' "$build/CMakeCache.txt" 2>/dev/null || fail "the device code of $build was compiled only to be checked, as CI does; build it with tools/setup.sh --tests --cuda"
 [ -z "$data" ] || [ -d "$data" ] || fail "--data $data: no such folder"
 [ -z "$tiny" ] || [ -f "$tiny" ] || fail "--tiny $tiny: no such file"
 [ -z "$wheels" ] || compgen -G "$wheels/*.whl" >/dev/null || fail "--wheels $wheels: no *.whl there"
