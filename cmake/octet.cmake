@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sources of one library share the code that headers of LibTorch, fmt and JSON make, which is most of what compiling them takes. Not for
-# kernels, engines and decoders: how the compiler inlines their loops shall not depend on their neighbours.
-function(octet_unity target)
+# kernels, engines and decoders: how the compiler inlines their loops shall not depend on their neighbours. `together` sources are
+# compiled as one.
+function(octet_unity target together)
   if(OCTET_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${together})
   endif()
 endfunction()
 
@@ -15,17 +16,21 @@ function(octet_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${A_DEPENDS} PRIVATE ${A_PRIVATE_DEPENDS})
   if(NOT name MATCHES "kernels|engine|cuda|data")
-    octet_unity(${name})
+    octet_unity(${name} 8)
   endif()
 endfunction()
 
 # octet_test(name SOURCES ... DEPENDS ...): one GoogleTest program a layer, one ctest entry a test case. Those that the
 # filter EMULATED selects run once more, with instructions of AMX and those that the processor lacks emulated
-# (tests/x86_emulator). SHARDS n: all cases in n entries, for programs with LibTorch, which takes half a second to load.
+# (tests/x86_emulator). SHARDS n: all cases in n entries, for programs with LibTorch, which takes half a second to load. TOGETHER n: so
+# many sources are compiled as one, by default 8; where LibTorch's headers are two thirds of compiling eight, more.
 function(octet_test name)
-  cmake_parse_arguments(A "" "LABELS;EMULATED;SHARDS" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "" "LABELS;EMULATED;SHARDS;TOGETHER" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
-  octet_unity(${name})
+  if(NOT A_TOGETHER)
+    set(A_TOGETHER 8)
+  endif()
+  octet_unity(${name} ${A_TOGETHER})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${A_DEPENDS} octet_test_source_dir GTest::gtest GTest::gtest_main)
   set(labels)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr QuantizerOptions kLearn{.weights = WeightCalibrator::lsq, .edges = EdgeScales::lsq};
 constexpr EdgeScales kRules[] = {EdgeScales::lsq, EdgeScales::lsq_plus};
-constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true}, kFrozen{.training = true};
+constexpr QuantizedModel::Mode kTrain{.training = true, .batch_norm_training = true}, kFrozenMoments{.training = true};
 
 const QuantSpec kFewBits{.activation_bits = 3, .weight_bits = 3, .residual_bits = 8};
 
@@ -31,7 +31,7 @@ void descend(const Weights& tensors) {
 
 void train(QuantizedModel& model, int from, int to) {
   for (int i = from; i < to; ++i) {
-    model.forward(test::random_batch(i), i % 2 == 0 ? kTrain : kFrozen).square().mean().backward();
+    model.forward(test::random_batch(i), i % 2 == 0 ? kTrain : kFrozenMoments).square().mean().backward();
     descend(model.weights());
     descend(model.learned_scales());
     model.hold_zero_points();
@@ -55,7 +55,7 @@ TEST(LearnedScales, BeginAsCalibrated) {
 
 TEST(LearnedScales, GradientsReachEveryOneThatIsUsed) {
   const Graph graph = test::resnet8();
-  for (const QuantizedModel::Mode mode : {kTrain, kFrozen}) {
+  for (const QuantizedModel::Mode mode : {kTrain, kFrozenMoments}) {
     QuantizedModel model =
         test::calibrated(graph, test::random_weights(graph, 1), kFewBits, CalibrationMethod::mse, kLearn);
     model.forward(test::random_batch(0), mode).square().sum().backward();
