@@ -35,8 +35,10 @@ class Error : public std::runtime_error {
 struct Epoch {
   std::string phase;  ///< "float", "qat" or "float_control"
   int epoch = 0;      ///< its number, from 1 within the phase
-  double train_loss = 0, validation_loss = 0;
-  double validation_top1 = 0;  ///< 0 to 1; for segmentation the fraction of pixels that are right
+  double train_loss = 0;
+  // Empty after an epoch that was not validated (keys train.val_interval and qat.val_interval).
+  std::optional<double> validation_loss;
+  std::optional<double> validation_top1;  ///< 0 to 1; for segmentation the fraction of pixels that are right
 };
 
 struct Options {

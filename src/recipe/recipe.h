@@ -147,6 +147,7 @@ struct ModelRecipe {
 
 struct OptimizerRecipe {
   int epochs = 0;
+  int val_interval = 1;  ///< epochs from one validation to the next; the last epoch is always validated
   int batch_size = 128;
   OptimizerKind optimizer = OptimizerKind::sgd;
   double learning_rate = 0;  ///< 0: the trainer chooses it (trainers/run)

@@ -55,6 +55,8 @@ template <auto Section>
 void add_optimizer(SectionFields<Section>& s, const char* epochs_meaning, const Rule& rates, const char* rate_meaning) {
   using O = OptimizerRecipe;
   s.add("epochs", &O::epochs, range(0, 100000), epochs_meaning);
+  s.add("val_interval", &O::val_interval, range(1, 100000),
+        "every so many epochs, and after the last, the network is validated");
   s.add("batch_size", &O::batch_size, range(1, 65536), "images a step");
   s.add("optimizer", &O::optimizer, kOptimizers, "SGD with momentum, or AdamW");
   s.add("learning_rate", &O::learning_rate, rates, rate_meaning);

@@ -22,11 +22,12 @@ struct Curve {
   const char* name;
   const char* colour;
   bool dashed;
-  std::function<double(const EpochMetrics&)> value;
+  std::function<std::optional<double>(const EpochMetrics&)> value;  ///< empty: the epoch has none
   double factor = 1;
 };
 
-/// Returns one chart of all phases, one after the other along the x axis; each phase is a named band.
+/// Returns one chart of all phases, one after the other along the x axis; each phase is a named band. A line goes
+/// straight from one epoch that has a value to the next that has one.
 std::string curves(const Report& report, const std::string& title, const std::vector<Curve>& wanted) {
   LineChart chart;
   chart.title = title;
@@ -42,8 +43,10 @@ std::string curves(const Report& report, const std::string& title, const std::ve
   for (const Curve& curve : wanted) {
     Line line{curve.name, curve.colour, curve.dashed, {}, {}};
     for (size_t i = 0; i < epochs.size(); ++i) {
+      const std::optional<double> value = curve.value(epochs[i]);
+      if (!value) continue;
       line.x.push_back(static_cast<double>(i) + 1);
-      line.y.push_back(curve.factor * curve.value(epochs[i]));
+      line.y.push_back(curve.factor * *value);
     }
     chart.lines.push_back(std::move(line));
   }
@@ -169,18 +172,17 @@ std::string score_curves(const Report& report) {
   };
   const Curve training{"training", colour::kGrey, true, &EpochMetrics::train_top1, 100};
   const Curve validation{"validation", colour::kBlue, false, &EpochMetrics::validation_top1, 100};
-  const auto mean_iou = [](const EpochMetrics& m) { return m.validation_mean_iou.value_or(0); };
-  const auto ap = [](const EpochMetrics& m) { return m.validation_ap.value_or(0); };
   switch (report.labels) {
     case Labels::image:
       break;
     case Labels::pixels:
       return curve("pixels, %", {training, validation}, "<b>Pixels</b> that are right") +
-             curve("mean IoU, %", {{"validation", colour::kBlue, false, mean_iou, 100}},
+             curve("mean IoU, %", {{"validation", colour::kBlue, false, &EpochMetrics::validation_mean_iou, 100}},
                    "<b>Mean IoU</b>: intersection over union, a class at a time");
     case Labels::boxes:
       return curve("AP, %",
-                   {{"AP", colour::kBlue, false, ap, 100}, {"AP50", colour::kSky, false, validation.value, 100}},
+                   {{"AP", colour::kBlue, false, &EpochMetrics::validation_ap, 100},
+                    {"AP50", colour::kSky, false, validation.value, 100}},
                    "<b>AP</b> on the validation images: COCO's, and with boxes that overlap by half") +
              curve("IoU, %", {training}, "<b>Overlap</b> of the boxes that are trained and their labels");
   }

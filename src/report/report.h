@@ -46,13 +46,15 @@ struct RankMetrics {
 };
 
 /// A line of metrics.jsonl. For segmentations, top1 is the share of pixels that are right; for detectors in training
-/// the mean IoU of boxes and their labels, in validation AP50.
+/// the mean IoU of boxes and their labels, in validation AP50. An epoch that was not validated (train.val_interval) has
+/// no value of validation.
 struct EpochMetrics {
   std::string phase;               ///< "float", "qat"
   int epoch = 0;                   ///< from 1, within the phase
   double train_loss = 0;           ///< what was minimized, label smoothing included
   double train_cross_entropy = 0;  ///< without label smoothing, comparable with validation_loss
-  double train_top1 = 0, validation_loss = 0, validation_top1 = 0;
+  double train_top1 = 0;
+  std::optional<double> validation_loss, validation_top1;
   double learning_rate = 0;
   double images_per_second = 0, data_wait_share = 0, seconds = 0;
   long gpu_memory_bytes = 0;                  ///< peak of the training process; 0: trained on the CPU

@@ -97,8 +97,8 @@ Json epoch_json(const EpochMetrics& m) {
   json["train_loss"] = m.train_loss;
   json["train_cross_entropy"] = m.train_cross_entropy;
   json["train_top1"] = m.train_top1;
-  json["validation_loss"] = m.validation_loss;
-  json["validation_top1"] = m.validation_top1;
+  json["validation_loss"] = known(m.validation_loss.has_value(), m.validation_loss.value_or(0));
+  json["validation_top1"] = known(m.validation_top1.has_value(), m.validation_top1.value_or(0));
   json["validation_mean_iou"] = known(m.validation_mean_iou.has_value(), m.validation_mean_iou.value_or(0));
   json["validation_ap"] = known(m.validation_ap.has_value(), m.validation_ap.value_or(0));
   json["learning_rate"] = m.learning_rate;

@@ -102,6 +102,7 @@ TEST(RecipeErrors, WrongTypeAndRange) {
   expect_parts(refusal(kMinimal + "train:\n  epochs: 1.5\n"), {"train.epochs: is '1.5', not of type 'integer'"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: \"5\"\n"), {"'5' (quoted), not of type 'integer'"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: -1\n"), {"r.yaml:7:11: train.epochs: -1 is out of range"});
+  expect_parts(refusal(kMinimal + "train:\n  val_interval: 0\n"), {"train.val_interval: 0 is out of range"});
   expect_parts(refusal(kMinimal + "train:\n  epochs: 99999999999999999999\n"), {"train.epochs:", "is out of range"});
   expect_parts(refusal(kMinimal + "train:\n  learning_rate: .nan\n"), {"not of type 'number'; allowed: 0 .. 1000"});
   expect_parts(refusal(kMinimal + "train:\n  learning_rate: nan\n"), {"not of type 'number'"});

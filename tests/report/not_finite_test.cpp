@@ -32,7 +32,8 @@ const double kNumbers[] = {Limits::quiet_NaN(),
 Report report_of(double number) {
   Report report = full_report(10);
   for (EpochMetrics& epoch : report.epochs) {
-    epoch.train_loss = epoch.train_cross_entropy = epoch.validation_loss = epoch.learning_rate = number;
+    epoch.train_loss = epoch.train_cross_entropy = epoch.learning_rate = number;
+    epoch.validation_loss = number;
     epoch.images_per_second = epoch.data_wait_share = epoch.seconds = number;
     for (RankMetrics& rank : epoch.ranks) rank.images_per_second = rank.exchange_share = rank.data_wait_share = number;
   }

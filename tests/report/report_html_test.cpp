@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <limits>
+#include <regex>
+#include <string>
 
 #include "src/report/html.h"
 #include "src/report/report.h"
@@ -182,6 +185,17 @@ TEST(ReportHtml, TheLossChartDrawsTheSameQuantityTwice) {
   EXPECT_EQ(report_html(report), drawn);
   for (EpochMetrics& epoch : report.epochs) epoch.train_cross_entropy += 1;
   EXPECT_NE(report_html(report), drawn);
+}
+
+TEST(ReportHtml, AnEpochWithoutValidationHasNoPointAndTheLineGoesOn) {
+  Report report = full_report(10);
+  report.epochs[1].validation_loss = report.epochs[1].validation_top1 = std::nullopt;
+  const std::string html = report_html(report);
+  EXPECT_EQ(parse_markup(html).error, "");
+  for (const int epoch : {1, 2, 3})  // once in the chart of losses, once in that of top-1
+    EXPECT_EQ(occurrences(html, "<title>validation, epoch " + std::to_string(epoch) + ": "), epoch == 2 ? 0 : 2);
+  const std::regex line("<path d=\"M[0-9. ]+L[0-9. ]+\"[^>]*><title>validation</title>");  // of two points
+  EXPECT_EQ(std::distance(std::sregex_iterator(html.begin(), html.end(), line), std::sregex_iterator()), 2);
 }
 
 TEST(ReportHtml, OddNumbersStayMarkup) {

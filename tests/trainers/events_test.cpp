@@ -37,7 +37,7 @@ TEST(RunEvents, HoldMetricsRangesAndHistograms) {
     std::map<std::string, float> scalars = records[i + 1].scalars;
     EXPECT_EQ(records[i + 1].step, static_cast<long>(i) + 1);
     EXPECT_EQ(scalars.at("loss/" + m.phase + "/training"), static_cast<float>(m.train_cross_entropy));
-    EXPECT_EQ(scalars.at("top1/" + m.phase + "/validation"), static_cast<float>(m.validation_top1));
+    EXPECT_EQ(scalars.at("top1/" + m.phase + "/validation"), static_cast<float>(m.validation_top1.value()));
     EXPECT_EQ(scalars.at("learning_rate/" + m.phase), static_cast<float>(m.learning_rate));
     EXPECT_EQ(scalars.contains("ranges/conv1/low"), m.phase == "qat");
     if (m.phase != "qat") continue;
@@ -46,6 +46,24 @@ TEST(RunEvents, HoldMetricsRangesAndHistograms) {
   EXPECT_EQ(records.back().scalars.at("test/cpu"), static_cast<float>(report.rows[4].evaluation.top1));
   for (const ReportLayer& layer : report.layers)
     EXPECT_TRUE(records.back().histograms.contains("activations/" + layer.statistics.name)) << layer.statistics.name;
+}
+
+TEST(RunEvents, AnEpochWithoutValidationHasNoPointOfIt) {
+  const Folder folder("events_val_interval");
+  const RunDirectory directory{folder.path() + "/run"};
+  Recipe recipe = tiny_recipe();
+  recipe.train.val_interval = recipe.qat.val_interval = 2;
+  train(recipe, directory, {});
+  const auto files = events_of(directory);
+  ASSERT_EQ(files.size(), 1u);
+  for (const size_t epoch : {1, 2, 3, 4}) {
+    const std::map<std::string, float>& scalars = files[0].at(epoch).scalars;
+    const std::string phase = epoch < 3 ? "float" : "qat";
+    EXPECT_TRUE(scalars.contains("loss/" + phase + "/training"));
+    for (const char* what : {"loss/", "top1/"})
+      EXPECT_EQ(scalars.contains(what + phase + "/validation"), epoch % 2 == 0) << epoch;
+    EXPECT_EQ(scalars.contains("ranges/conv1/low"), epoch == 4) << "ranges are those of what is validated";
+  }
 }
 
 TEST(RunEvents, AResumedRunGoesOnBehindTheEpochsThereAre) {

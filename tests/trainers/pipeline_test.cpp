@@ -158,8 +158,9 @@ TEST(Pipeline, NoTestPictureIsReadBeforeTheEndAndValidationIsOfItsOwn) {
   calibrate(model, run);
   train_qat(run, model, false);
   for (const EpochMetrics& epoch : read_metrics(directory.metrics())) {
-    EXPECT_EQ(32 * epoch.validation_top1, std::round(32 * epoch.validation_top1)) << epoch.phase;
-    EXPECT_GT(epoch.validation_loss, 0);
+    const double right = 32 * epoch.validation_top1.value();
+    EXPECT_EQ(right, std::round(right)) << epoch.phase;
+    EXPECT_GT(epoch.validation_loss.value(), 0);
   }
   EXPECT_EQ(test->reads, 0);
   measure(run, "float", *float_program(run.graph, weights, run.preprocessing), run.data.test_images());

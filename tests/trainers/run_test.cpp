@@ -146,9 +146,9 @@ TEST(Metrics, EveryNumberIsReadAgain) {
   ASSERT_EQ(read.size(), numbers.size());
   for (size_t i = 0; i < numbers.size(); ++i) {
     const EpochMetrics& m = read[i];
-    for (const double number : {m.train_loss, m.train_cross_entropy, m.train_top1, m.validation_loss, m.validation_top1,
-                                m.learning_rate, m.images_per_second, m.data_wait_share, m.seconds,
-                                m.validation_mean_iou.value(), m.ranks.at(0).exchange_share}) {
+    for (const double number : {m.train_loss, m.train_cross_entropy, m.train_top1, m.validation_loss.value(),
+                                m.validation_top1.value(), m.learning_rate, m.images_per_second, m.data_wait_share,
+                                m.seconds, m.validation_mean_iou.value(), m.ranks.at(0).exchange_share}) {
       if (std::isnan(numbers[i])) {
         EXPECT_TRUE(std::isnan(number));
       } else {
@@ -161,7 +161,7 @@ TEST(Metrics, EveryNumberIsReadAgain) {
   line = line.substr(0, line.find('\n') + 1);
   for (size_t at = 0; (at = line.find("\"NaN\"")) != std::string::npos;) line.replace(at, 5, "null");
   write_file_atomically(path, line);
-  EXPECT_TRUE(std::isnan(read_metrics(path).at(0).validation_loss));
+  EXPECT_TRUE(std::isnan(read_metrics(path).at(0).validation_loss.value()));
 }
 
 TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {

@@ -15,7 +15,8 @@ int main(int count, char** arguments) try {
   options.set.assign(arguments + 4, arguments + count);
   options.quiet = true;
   options.epoch_done = [](const octet::training::Epoch& epoch) {
-    std::printf("%s %d: top-1 %.2f %%\n", epoch.phase.c_str(), epoch.epoch, 100 * epoch.validation_top1);
+    if (epoch.validation_top1)  // not after every epoch where train.val_interval is above 1
+      std::printf("%s %d: top-1 %.2f %%\n", epoch.phase.c_str(), epoch.epoch, 100 * *epoch.validation_top1);
   };
   const octet::training::Result result = octet::training::train(arguments[1], options);
   for (const octet::training::Row& row : result.rows)

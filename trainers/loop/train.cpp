@@ -73,7 +73,7 @@ class Trainer {
       require_same_network(fmt::format("after epoch {}", position_.epoch + 1));
       require_finite_outputs();
       save();  // before validation, which may be interrupted too
-      if (phase_.epoch_done) validate();
+      if (phase_.epoch_done) end_epoch();
     }
     finish();
   }
@@ -185,6 +185,7 @@ class Trainer {
   EpochResult result() const {
     const double seen = static_cast<double>(position_.seen);
     return {.epoch = position_.epoch,
+            .validate = validates(),
             .train_loss = position_.loss_sum / (seen / recipe_.batch_size),
             .train_top1 = position_.correct / seen,
             .first_loss = position_.first_loss,
@@ -197,16 +198,22 @@ class Trainer {
             .gpu_memory_bytes = peak_gpu_memory(device_).held};
   }
 
-  /// Validates the network that would be exported: with EMA the average, whose observed ranges are its own, too.
-  void validate() {
-    if (step_.average() == nullptr) return validate_epoch();
+  bool validates() const {
+    const int done = position_.epoch + 1;
+    return done % recipe_.val_interval == 0 || done == recipe_.epochs;
+  }
+
+  /// Tells that the epoch is done. What is validated is the network that would be exported: with EMA the average, whose
+  /// observed ranges are its own, too.
+  void end_epoch() {
+    if (step_.average() == nullptr || !validates()) return tell_epoch_done();
     step_.average()->while_in_place([this] {
-      if (!observes()) return validate_epoch();
-      while_observed_again(*phase_.quantized, data_, recipe_.batch_size, [this] { validate_epoch(); });
+      if (!observes()) return tell_epoch_done();
+      while_observed_again(*phase_.quantized, data_, recipe_.batch_size, [this] { tell_epoch_done(); });
     });
   }
 
-  void validate_epoch() {
+  void tell_epoch_done() {
     try {
       phase_.epoch_done(result());
     } catch (const c10::OutOfMemoryError&) {  // the batch size of training is not the cause

@@ -23,7 +23,8 @@ struct Teacher;   // trainers/loop/step.h
 
 /// What the loop reports after an epoch. Losses and accuracy are means over the epoch's batches in training mode.
 struct EpochResult {
-  int epoch = 0;  ///< from 0
+  int epoch = 0;         ///< from 0
+  bool validate = true;  ///< it is this epoch's turn (OptimizerRecipe::val_interval), or it is the phase's last
   double train_loss = 0;
   double train_top1 = 0;             ///< in 0..1; pixels: the share that is right; boxes: the mean IoU
   std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if its state file has none
@@ -65,8 +66,10 @@ struct Phase {
   std::string anew;         ///< command that trains this phase anew into another folder, for messages; "": none
   std::string checkpoint;   ///< state file, written atomically beside the next epoch, and on Ctrl-C
   bool resume = false;
-  std::function<void(const EpochResult&)> epoch_done;  ///< validates; with EMA while the weights hold the averages
-  std::function<bool()> stop = interrupted;            ///< asked after each step
+  /// Called after each epoch. It validates if EpochResult::validate is set; with EMA the weights then hold the
+  /// averages.
+  std::function<void(const EpochResult&)> epoch_done;
+  std::function<bool()> stop = interrupted;  ///< asked after each step
 
   /// Returns the graph that is trained: in QAT the prepared one with the nodes of the quantization plan.
   const Graph& trained_graph() const { return quantized != nullptr ? quantized->prepared().graph : *graph; }

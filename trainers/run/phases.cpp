@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training phases of a run, with validation and metrics after each epoch.
+// The training phases of a run, with metrics after each epoch, and validation where it is its turn.
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -89,44 +89,57 @@ std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ran
 /// Returns the loss for a line of text. The loss of a training that diverges may have any number of digits.
 std::string loss_text(double loss) { return std::abs(loss) < 1e6 ? fmt::format("{:.4f}", loss) : decimal(loss); }
 
-/// Validates the network, prints a line and records the epoch in metrics.jsonl, on the page and for TensorBoard. Throws
-/// NotFinite if the validation loss is not finite.
-void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result, Program& program,
-                  const QuantizedModel* model = nullptr) {
-  const Evaluation evaluation =
-      evaluate(phase, program, run.data.validation_images(),
-               {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+/// Puts the scores on the validation images where metrics.jsonl has them.
+void put_validation(const Evaluation& evaluation, EpochMetrics& metrics) {
+  const bool boxes = evaluation.task.labels == Labels::boxes;
+  metrics.validation_loss = evaluation.loss;
+  metrics.validation_top1 = boxes ? evaluation.ap50 : evaluation.top1;
+  if (evaluation.task.pixels()) metrics.validation_mean_iou = evaluation.mean_iou;
+  if (boxes) metrics.validation_ap = evaluation.ap;
+}
+
+/// Makes the network that is validated.
+using MakeProgram = std::function<std::unique_ptr<Program>()>;
+
+/// Validates the network if it is its turn, prints a line and records the epoch in metrics.jsonl, on the page and for
+/// TensorBoard, there with the ranges of a `model` that was validated. Throws NotFinite if the validation loss is not
+/// finite.
+void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result,
+                  const MakeProgram& network, const QuantizedModel* model = nullptr) {
+  std::optional<Evaluation> evaluation;
+  if (result.validate)
+    evaluation =
+        evaluate(phase, *network(), run.data.validation_images(),
+                 {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   const std::vector<RankMetrics> ranks = of_all_ranks(run, result);
   const auto require_finite = [&] {
-    if (!std::isfinite(evaluation.loss))
-      throw NotFinite(fmt::format("the loss on the validation images is {}", decimal(evaluation.loss)));
+    if (evaluation && !std::isfinite(evaluation->loss))
+      throw NotFinite(fmt::format("the loss on the validation images is {}", decimal(evaluation->loss)));
   };
   if (!run.writes()) return require_finite();
-  const bool boxes = evaluation.task.labels == Labels::boxes;
-  const EpochMetrics metrics = {
-      .phase = phase,
-      .epoch = result.epoch + 1,
-      .train_loss = result.train_loss,
-      .train_cross_entropy = result.train_cross_entropy,
-      .train_top1 = result.train_top1,
-      .validation_loss = evaluation.loss,
-      .validation_top1 = boxes ? evaluation.ap50 : evaluation.top1,
-      .learning_rate = result.learning_rate,
-      .images_per_second = result.images_per_second,
-      .data_wait_share = result.data_wait_share,
-      .seconds = result.seconds,
-      .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
-      .validation_mean_iou = evaluation.task.pixels() ? std::optional(evaluation.mean_iou) : std::nullopt,
-      .validation_ap = boxes ? std::optional(evaluation.ap) : std::nullopt,
-      .ranks = ranks};
+  EpochMetrics metrics = {.phase = phase,
+                          .epoch = result.epoch + 1,
+                          .train_loss = result.train_loss,
+                          .train_cross_entropy = result.train_cross_entropy,
+                          .train_top1 = result.train_top1,
+                          .learning_rate = result.learning_rate,
+                          .images_per_second = result.images_per_second,
+                          .data_wait_share = result.data_wait_share,
+                          .seconds = result.seconds,
+                          .gpu_memory_bytes = static_cast<long>(result.gpu_memory_bytes),
+                          .ranks = ranks};
+  if (evaluation) put_validation(*evaluation, metrics);
   add_metrics(run.directory.metrics(), metrics);
-  record_epoch(run, metrics, model);
+  record_epoch(run, metrics, evaluation ? model : nullptr);
   show_running(run, progress(phase, epochs, result));
-  say(fmt::format("{} {}/{}: loss {}, validation loss {}, {} {:.2f} %, {:.0f} images/s{}", phase, result.epoch + 1,
-                  epochs, loss_text(result.train_cross_entropy), loss_text(evaluation.loss),
-                  score_names(run.data.task().labels).score, 100 * evaluation.score(), result.images_per_second,
-                  costs(result, ranks)));
-  const std::string ruined = phase == "float" ? ruin(result, evaluation.task) : "";
+  const Task task = run.data.task();
+  const std::string validated = evaluation
+                                    ? fmt::format(", validation loss {}, {} {:.2f} %", loss_text(evaluation->loss),
+                                                  score_names(task.labels).score, 100 * evaluation->score())
+                                    : "";
+  say(fmt::format("{} {}/{}: loss {}{}, {:.0f} images/s{}", phase, result.epoch + 1, epochs,
+                  loss_text(result.train_cross_entropy), validated, result.images_per_second, costs(result, ranks)));
+  const std::string ruined = phase == "float" ? ruin(result, task) : "";
   if (ruined.empty() || run.recipe.train.learning_rate > 0) {  // else training begins again, and says so
     std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
     if (warning.empty() && !ruined.empty())
@@ -211,11 +224,11 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 
-/// Trains a phase of the float network, validating it after each epoch. judge: sees each result, and may end the phase.
+/// Trains a phase of the float network. judge: sees each result, and may end the phase.
 void train_float_network(const Run& run, Phase& phase, const std::function<void(const EpochResult&)>& judge = {}) {
   phase.epoch_done = [&](const EpochResult& result) {
     finish_epoch(run, phase.name, phase.recipe->epochs, result,
-                 *float_program(run.graph, *phase.weights, run.preprocessing));
+                 [&] { return float_program(run.graph, *phase.weights, run.preprocessing); });
     if (judge) judge(result);
   };
   train_phase(phase, run.data);
@@ -352,7 +365,8 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   phase.resume = resume;
   phase.stop = stop;
   phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(run, phase.name, recipe.epochs, result, *qat_graph_program(model, run.preprocessing), &model);
+    finish_epoch(
+        run, phase.name, recipe.epochs, result, [&] { return qat_graph_program(model, run.preprocessing); }, &model);
   };
   train_phase(phase, run.data);
   return scales;

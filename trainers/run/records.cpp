@@ -21,29 +21,33 @@ namespace octet {
 
 // nlohmann::json finds these by name. They determine the keys of metrics.jsonl.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpochMetrics, phase, epoch, train_loss, train_cross_entropy, train_top1,
-                                   validation_loss, validation_top1, learning_rate, images_per_second, data_wait_share,
-                                   seconds, gpu_memory_bytes)
+                                   learning_rate, images_per_second, data_wait_share, seconds, gpu_memory_bytes)
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankMetrics, images_per_second, data_wait_share, exchange_share, gpu_memory_bytes)
 
 namespace {
 
-constexpr const char* kRanks = "ranks";                  // only if there are several
-constexpr const char* kMeanIou = "validation_mean_iou";  // only with labels of pixels
-constexpr const char* kAp = "validation_ap";             // only with labels of boxes
+constexpr const char* kRanks = "ranks";  // only if there are several
+
+/// The keys that a line has only if the epoch has the value.
+constexpr std::pair<const char*, std::optional<double> EpochMetrics::*> kValidated[] = {
+    {"validation_loss", &EpochMetrics::validation_loss},
+    {"validation_top1", &EpochMetrics::validation_top1},
+    {"validation_mean_iou", &EpochMetrics::validation_mean_iou},
+    {"validation_ap", &EpochMetrics::validation_ap}};
 
 nlohmann::json line_of(const EpochMetrics& metrics) {
   nlohmann::json line = metrics;
-  if (metrics.validation_mean_iou) line[kMeanIou] = *metrics.validation_mean_iou;
-  if (metrics.validation_ap) line[kAp] = *metrics.validation_ap;
+  for (const auto& [key, value] : kValidated)
+    if (metrics.*value) line[key] = *(metrics.*value);
   if (!metrics.ranks.empty()) line[kRanks] = metrics.ranks;
   return spell_numbers(std::move(line));
 }
 
 EpochMetrics metrics_of(const nlohmann::json& line) {
   auto metrics = line.get<EpochMetrics>();
-  if (line.contains(kMeanIou)) metrics.validation_mean_iou = line.at(kMeanIou).get<double>();
-  if (line.contains(kAp)) metrics.validation_ap = line.at(kAp).get<double>();
+  for (const auto& [key, value] : kValidated)
+    if (line.contains(key)) metrics.*value = line.at(key).get<double>();
   if (line.contains(kRanks)) metrics.ranks = line.at(kRanks).get<std::vector<RankMetrics>>();
   return metrics;
 }
@@ -134,15 +138,18 @@ std::shared_ptr<EventFile> open_events(const RunDirectory& directory) {
 void record_epoch(const Run& run, const EpochMetrics& m, const QuantizedModel* model) {
   if (!run.events) return;
   EventFile::Scalars scalars = {{"loss/" + m.phase + "/training", m.train_cross_entropy},
-                                {"loss/" + m.phase + "/validation", m.validation_loss},
                                 {"top1/" + m.phase + "/training", m.train_top1},
-                                {"top1/" + m.phase + "/validation", m.validation_top1},
                                 {"learning_rate/" + m.phase, m.learning_rate},
                                 {"images_per_second/" + m.phase, m.images_per_second},
                                 {"data_wait_share/" + m.phase, m.data_wait_share},
                                 {"seconds/" + m.phase, m.seconds}};
-  if (m.validation_mean_iou) scalars.emplace_back("mean_iou/" + m.phase + "/validation", *m.validation_mean_iou);
-  if (m.validation_ap) scalars.emplace_back("ap/" + m.phase + "/validation", *m.validation_ap);
+  const auto add_validated = [&](const char* what, const std::optional<double>& value) {
+    if (value) scalars.emplace_back(fmt::format("{}/{}/validation", what, m.phase), *value);
+  };
+  add_validated("loss", m.validation_loss);
+  add_validated("top1", m.validation_top1);
+  add_validated("mean_iou", m.validation_mean_iou);
+  add_validated("ap", m.validation_ap);
   if (model != nullptr) add_ranges(*model, scalars);
   run.events->add(epochs_so_far(run.directory), scalars);
 }

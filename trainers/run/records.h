@@ -11,7 +11,8 @@
 
 namespace octet {
 
-// metrics.jsonl: a JSON object for each epoch, with the members of EpochMetrics as keys.
+// metrics.jsonl: a JSON object for each epoch, with the members of EpochMetrics as keys; those of
+// validation only where the epoch was validated.
 
 /// Adds a line, atomically. It replaces the lines of the same phase from this epoch on: a resumed run may validate an
 /// epoch again.
@@ -26,8 +27,8 @@ std::vector<EpochMetrics> read_metrics(const std::string& path);
 /// metrics.jsonl.
 std::shared_ptr<EventFile> open_events(const RunDirectory& directory);
 
-/// Records the metrics of the last epoch of metrics.jsonl and, in QAT, the range of every edge of `model`. model: null
-/// in a float phase.
+/// Records the metrics of the last epoch of metrics.jsonl and the range of every edge of `model`. model: null in a
+/// float phase, and after an epoch that was not validated, whose ranges may not be those of averaged weights.
 void record_epoch(const Run& run, const EpochMetrics& metrics, const QuantizedModel* model);
 
 /// Records the scores on the test images and the histograms of the report's layers, at the end of a run.
