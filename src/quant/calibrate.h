@@ -75,6 +75,10 @@ enum class QatForward { simulation, int8 };
 inline constexpr std::array<Named<QatForward>, 2> kQatForwards = {
     {{QatForward::simulation, "simulation"}, {QatForward::int8, "int8"}}};
 
+/// The fewest bits of a layer's output with which QatForward::int8 trains: where codes end, the code alone tells
+/// whether the gradient passes, and the fewer codes there are, the more values have the first or the last.
+inline constexpr int kFewestBitsOnCodes = 4;
+
 /// Returns whether the optimizer trains the ranges of edges.
 inline bool learn(EdgeScales scales) { return scales != EdgeScales::fixed && scales != EdgeScales::observed; }
 

@@ -48,7 +48,7 @@ struct TrainingChecks : Checks {
   void check_forward() const {
     const QuantRecipe& quant = recipe.quant;
     if (recipe.qat.forward == QatForward::simulation) return;
-    const auto require_it = [&](bool fits, const std::string& why, const char* cure) {
+    const auto require_it = [&](bool fits, const std::string& why, const std::string& cure) {
       require(fits, "qat.forward", fmt::format("int8 {}; set {}, or qat.forward: simulation", why, cure));
     };
     require(recipe.qat.epochs > 0, "qat.forward",
@@ -59,9 +59,10 @@ struct TrainingChecks : Checks {
                "quant.scales: fixed or observed");
     require_it(quant.scales != EdgeScales::observed || recipe.qat.freeze_observers < 1,
                "begins once ranges stay, but qat.freeze_observers is 1", "less than 1");
-    require_it(quant.activation_bits == 8,
-               fmt::format("needs activations of 8 bits, but quant.activation_bits is {}", quant.activation_bits),
-               "quant.activation_bits: 8");
+    require_it(quant.activation_bits >= kFewestBitsOnCodes,
+               fmt::format("needs activations of at least {} bits, but quant.activation_bits is {}", kFewestBitsOnCodes,
+                           quant.activation_bits),
+               fmt::format("quant.activation_bits: {}", kFewestBitsOnCodes));
     require_it(quant.sparsity == Sparsity::none, "cannot train 2:4 sparse weights, which are chosen anew in each step",
                "quant.sparsity: none");
     require_it(recipe.parallel.stages.empty(), "runs whole networks, but parallel.stages cuts this one",

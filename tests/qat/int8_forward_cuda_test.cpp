@@ -117,6 +117,25 @@ TEST(Int8ForwardCuda, CodesAreTheQatGraphsToTheLastOne) {
   }
 }
 
+/// Fewer codes are narrower clamps of the same kernels. With residual_bits convolutions read codes of their own, which
+/// a requantize node writes.
+TEST(Int8ForwardCuda, CodesOfFewBitsAreTheQatGraphs) {
+  OCTET_NEEDS_GPU();
+  for (const ModelSpec& network :
+       {test::family("resnet8", 32), test::family("mobilenet_v2", 32), test::other_operators()}) {
+    const Graph graph = build_model(network);
+    for (const ActivationScheme scheme : {ActivationScheme::affine_u8, ActivationScheme::symmetric_s8}) {
+      for (const int residual_bits : {0, 8}) {
+        QuantSpec spec{.activation = scheme, .activation_bits = 4, .weight_bits = 4, .residual_bits = residual_bits};
+        QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 7), spec);
+        const Differences found = compare(model, batch_for(graph, 7));
+        EXPECT_EQ(found.differ, 0) << network.name << ": of " << found.codes << " codes, residual " << residual_bits;
+        EXPECT_GT(found.codes, 1000) << network.name;
+      }
+    }
+  }
+}
+
 /// Changes every weight, BatchNorm's parameters included.
 void disturb(const Weights& weights, int seed) {
   const c10::NoGradGuard no_grad;
@@ -270,9 +289,9 @@ Weights gradients_in_double(const QuantizedModel& model, const at::Tensor& x, co
 double norm_of(const at::Tensor& x) { return x.to(at::kDouble).norm().item<double>(); }
 
 /// Expects each parameter's gradient within `bound` of its norm.
-void expect_gradients(const ModelSpec& network, Precision precision, double bound) {
+void expect_gradients(const ModelSpec& network, Precision precision, double bound, const QuantSpec& spec = {}) {
   const Graph graph = build_model(network);
-  QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 9), {});
+  QuantizedModel model = model_on_gpu(graph, test::random_weights(graph, 9), spec);
   const Batch batch = batch_for(graph, 9);
   const std::map<int, at::Tensor> seen = seen_by(model, batch.x);
   at::Tensor logits;
@@ -305,6 +324,16 @@ TEST(Int8ForwardCuda, GradientsAreThoseOfDouble) {
     const FullPrecision full;
     expect_gradients(network, Precision::fp32, 1e-4);
   }
+}
+
+TEST(Int8ForwardCuda, GradientsOfFewBitsAreThoseOfDouble) {
+  OCTET_NEEDS_GPU();
+  const FullPrecision full;
+  for (const ModelSpec& network :
+       {test::family("resnet8", 32), test::family("mobilenet_v2", 32), test::other_operators()})
+    for (const int residual_bits : {0, 8})
+      expect_gradients(network, Precision::fp32, 1e-4,
+                       {.activation_bits = 4, .weight_bits = 4, .residual_bits = residual_bits});
 }
 
 TEST(Int8ForwardCuda, OtherModesAreTheSimulation) {

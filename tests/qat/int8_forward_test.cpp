@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,13 @@ TEST(Int8Forward, RefusesWhatItCannotTrain) {
   for (const EdgeScales edges : {EdgeScales::lsq, EdgeScales::lsq_plus})
     expect_part(forward_refusal(resnet, {}, edges), "ranges cannot learn");
   expect_part(forward_refusal(resnet, {.sparsity = Sparsity::two_of_four}), "quant.sparsity: none");
-  expect_part(forward_refusal(resnet, {.activation_bits = 4}), "'conv1': it writes codes of 4 bits");
-  expect_part(forward_refusal(resnet, {.layers = {{"layer2.0.conv1", 0, 7}}}),
-              "'layer2.0.conv1': it writes codes of 7 bits");
+  EXPECT_EQ(forward_refusal(resnet, {.activation_bits = 4}), "");
+  EXPECT_EQ(forward_refusal(resnet, {.activation_bits = 4, .residual_bits = 8}), "");
+  expect_part(forward_refusal(resnet, {.activation_bits = 3}), "'conv1': it writes codes of 3 bits");
+  expect_part(forward_refusal(resnet, {.layers = {{"layer2.0.conv1", 0, 2}}}),
+              "'layer2.0.conv1': it writes codes of 2 bits");
   // What is no layer has no such limit: its values before rounding are computed again.
-  EXPECT_EQ(forward_refusal(resnet, {.layers = {{"input", 0, 4}}}), "");
+  EXPECT_EQ(forward_refusal(resnet, {.layers = {{"input", 0, 2}}}), "");
 }
 
 TEST(Int8Forward, RefusesSlopesAndLargeKernels) {
@@ -70,8 +73,8 @@ TEST(Int8Forward, RefusesSlopesAndLargeKernels) {
 
 /// Returns the share of the layers' values whose gradient passes by their codes where the simulation stops it, or the
 /// other way round.
-double told_otherwise(const Graph& graph, uint64_t seed, CalibrationMethod method) {
-  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, seed), {}, method);
+double told_otherwise(const Graph& graph, uint64_t seed, CalibrationMethod method, int bits) {
+  QuantizedModel model = test::calibrated(graph, test::random_weights(graph, seed), {.activation_bits = bits}, method);
   const Int8Graph int8 = model.convert(test::preprocessing_for(graph.nodes[0].shape), {});
   const Prepared& prepared = model.prepared();
   long values = 0, otherwise = 0;
@@ -98,17 +101,21 @@ double told_otherwise(const Graph& graph, uint64_t seed, CalibrationMethod metho
   return static_cast<double>(otherwise) / static_cast<double>(values);
 }
 
-/// The codes of 8 bits that end a range are few: most of what they tell otherwise is what a ReLU keeps and rounds to 0.
-TEST(Int8Forward, CodesTellWhatPassesButForOneValueInAHundred) {
-  for (const CalibrationMethod method : {CalibrationMethod::minmax, CalibrationMethod::mse}) {
-    const double resnet = told_otherwise(test::resnet8(), 4, method);
-    const double mobile = told_otherwise(build_model(test::family("mobilenet_v2", 32)), 4, method);
-    const std::string name(name_in(kCalibrationMethods, method));
-    RecordProperty(name + "_resnet8", std::to_string(resnet));
-    RecordProperty(name + "_mobilenet_v2", std::to_string(mobile));
-    EXPECT_LT(resnet, 0.01) << name;
-    EXPECT_LT(mobile, 0.01) << name;
-    EXPECT_GT(resnet + mobile, 0) << "a code tells less than the value did";
+/// Most of what codes tell otherwise is what a ReLU keeps and rounds to 0: of 8 bits one value in a hundred, of fewer
+/// bits more.
+TEST(Int8Forward, CodesTellWhatPassesButForAFewValues) {
+  const std::map<int, double> most = {{8, 0.01}, {4, 0.12}};
+  for (const auto& [bits, share] : most) {
+    for (const CalibrationMethod method : {CalibrationMethod::minmax, CalibrationMethod::mse}) {
+      const double resnet = told_otherwise(test::resnet8(), 4, method, bits);
+      const double mobile = told_otherwise(build_model(test::family("mobilenet_v2", 32)), 4, method, bits);
+      const std::string name = std::string(name_in(kCalibrationMethods, method)) + "_" + std::to_string(bits);
+      RecordProperty(name + "_resnet8", std::to_string(resnet));
+      RecordProperty(name + "_mobilenet_v2", std::to_string(mobile));
+      EXPECT_LT(resnet, share) << name;
+      EXPECT_LT(mobile, share) << name;
+      EXPECT_GT(resnet + mobile, 0) << "a code tells less than the value did";
+    }
   }
 }
 

@@ -266,7 +266,7 @@ TEST(RecipeAdvice, ForwardOnCodes) {
        {{int8, epochs, "qat.freeze_batch_norm=0.9"}, {epochs, "qat.freeze_batch_norm=1"}}},
       fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.scales=observed"),
       fits_not("quant.scales=lsq_plus", "quant.scales: fixed or observed", "quant.scales=fixed"),
-      fits_not("quant.activation_bits=4", "quant.activation_bits: 8", "quant.activation_bits=8"),
+      fits_not("quant.activation_bits=3", "quant.activation_bits: 4", "quant.activation_bits=4"),
       fits_not("quant.sparsity=2:4", "quant.sparsity: none", "quant.sparsity=none"),
       fits_not("parallel.stages=[layer2]", "no parallel.stages", "parallel.stages=[]"),
       {kCifar,
@@ -277,7 +277,7 @@ TEST(RecipeAdvice, ForwardOnCodes) {
         {plain, epochs, "quant.scales=observed", "qat.freeze_observers=1"}}},
       // Weights may have few bits, and scales that learn.
       fits_not("quant.scales=lsq", "quant.scales: fixed or observed", "quant.weight_calibrator=lsq"),
-      fits_not("quant.activation_bits=2", "quant.activation_bits: 8", "quant.weight_bits=2"),
+      fits_not("quant.activation_bits=2", "quant.activation_bits: 4", "quant.weight_bits=2"),
   });
 }
 

@@ -114,9 +114,9 @@ TEST(Scales, AForwardPassOnCodesIsRefusedBeforeTraining) {
   if (!find_engine("cuda").available().ok) {
     EXPECT_NE(refusal_of(recipe, gpu).find("int8 trains on engine cuda"), std::string::npos);
   }
-  recipe.quant.layers = {{.match = "conv2", .activation_bits = 4}};
+  recipe.quant.layers = {{.match = "conv2", .activation_bits = 3}};
   const std::string message = refusal_of(recipe, gpu);
-  EXPECT_NE(message.find("'conv2': it writes codes of 4 bits"), std::string::npos) << message;
+  EXPECT_NE(message.find("'conv2': it writes codes of 3 bits"), std::string::npos) << message;
   recipe.qat.epochs = 0;  // no QAT, no forward pass of it
   auto run = open_run(recipe, {});
   EXPECT_NO_THROW(require_trainable(run));

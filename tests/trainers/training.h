@@ -83,7 +83,7 @@ struct Training {
     const bool on_codes = variant.forward == QatForward::int8;
     if (learn) options = {.weights = WeightCalibrator::lsq, .edges = on_codes ? EdgeScales::fixed : variant.edges};
     options.forward = variant.forward;
-    QuantSpec spec = learn ? uniform_bits(on_codes ? 8 : 4, 4) : QuantSpec();
+    QuantSpec spec = learn ? uniform_bits(4, 4) : QuantSpec();
     if (variant.sparse) spec.sparsity = Sparsity::two_of_four;
     quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), spec), weights, options);
     phase.quantized = quantized.get();

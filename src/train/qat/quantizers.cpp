@@ -218,13 +218,13 @@ std::unique_ptr<Quantizers> make_quantizers(const Prepared& prepared, const Quan
 }
 
 void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device) {
-  constexpr int kBits = 8;
   const auto refuse = [](const std::string& why, const std::string& cure) {
     throw usage_error("qat.forward: int8 " + why + "; set " + cure + ", or qat.forward: simulation");
   };
   if (device != at::kCUDA) throw usage_error("qat.forward: int8 runs on a GPU only; set qat.forward: simulation");
   if (learn(edges))
-    refuse("keeps codes, from which ranges cannot learn (quant.scales auto: lsq below 8 bits)", "quant.scales: fixed");
+    refuse("keeps codes, from which ranges cannot learn (quant.scales auto: lsq below 8 bits)",
+           "quant.scales: fixed or observed");
   for (size_t n = 0; n < prepared.graph.nodes.size(); ++n) {
     const Node& node = prepared.graph.nodes[n];
     const std::string head = "cannot train '" + node.name + "': ";
@@ -235,10 +235,11 @@ void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::Device
     if (node.op == Op::conv2d && long{node.window.kernel_h} * node.window.kernel_w > kernels::kMostRepackedTaps)
       throw usage_error("qat.forward: int8 " + head + "its kernel has more than 64 taps; set qat.forward: simulation");
     const int bits = prepared.bits.activation_bits[n];
-    if (prepared.has_edge(static_cast<int>(n)) && bits < kBits)
+    if (prepared.has_edge(static_cast<int>(n)) && bits < kFewestBitsOnCodes)
       refuse(head + "it writes codes of " + std::to_string(bits) +
                  " bits, and where they end the gradient is known by the code alone",
-             "8 bits for it (quant.activation_bits, quant.layers, quant.last_layer_bits)");
+             std::to_string(kFewestBitsOnCodes) +
+                 " bits for it or more (quant.activation_bits, quant.layers, quant.last_layer_bits)");
   }
 }
 
