@@ -52,6 +52,21 @@ int Graph::classes() const {
       fmt::format("{} gives {}; a classifier gives one output, [classes, 1, 1]", name, outputs_text(*this)));
 }
 
+std::vector<int> reader_counts(const Graph& graph) {
+  std::vector<int> readers(graph.nodes.size(), 0);
+  for (const Node& node : graph.nodes)
+    for (const int input : node.inputs) ++readers[static_cast<size_t>(input)];
+  return readers;
+}
+
+std::vector<int> last_readers(const Graph& graph) {
+  std::vector<int> last(graph.nodes.size(), -1);
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const int input : graph.nodes[n].inputs) last[static_cast<size_t>(input)] = static_cast<int>(n);
+  for (const int output : graph.outputs) last[static_cast<size_t>(output)] = static_cast<int>(graph.nodes.size());
+  return last;
+}
+
 long multiply_adds(const Graph& graph) {
   long total = 0;
   for (const Node& node : graph.nodes) {

@@ -160,6 +160,12 @@ void infer_shapes(Graph& graph);
 /// code that needs shapes while it builds a graph. Throws like infer_shapes().
 void infer_shape(const Graph& graph, Node& node, int index);
 
+/// Returns by node how often nodes read its output; a node that reads it twice counts twice.
+std::vector<int> reader_counts(const Graph& graph);
+
+/// Returns by node the last node that reads its output: -1 if none does, the number of nodes for outputs of the graph.
+std::vector<int> last_readers(const Graph& graph);
+
 /// Returns the multiply-adds of one image in convolutions, linear layers and matmuls.
 long multiply_adds(const Graph& graph);
 

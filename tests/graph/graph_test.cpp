@@ -190,6 +190,17 @@ TEST(Graph, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({.name = "r", .op = Op::relu}, {60000, 60000, 60000}).find("elements"), std::string::npos);
 }
 
+TEST(Graph, KnowsWhoReadsWhat) {
+  Graph graph = one_node({.name = "relu", .op = Op::relu}, {4, 8, 8});
+  graph.nodes.push_back({.name = "twice", .op = Op::mul, .inputs = {1, 1}});
+  graph.nodes.push_back({.name = "sum", .op = Op::add, .inputs = {1, 2}});
+  graph.nodes.push_back({.name = "side", .op = Op::relu, .inputs = {1}});
+  graph.outputs = {3, 2};
+  infer_shapes(graph);
+  EXPECT_EQ(reader_counts(graph), (std::vector<int>{1, 4, 1, 0, 0}));
+  EXPECT_EQ(last_readers(graph), (std::vector<int>{1, 4, 5, 5, -1}));
+}
+
 TEST(Graph, AFactorForEachChannelComesSecond) {
   Graph graph = one_node({.name = "gate", .op = Op::global_avg_pool}, {4, 8, 8});
   graph.nodes.push_back({.name = "scaled", .op = Op::mul, .inputs = {0, 1}});

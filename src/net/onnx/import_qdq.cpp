@@ -25,15 +25,16 @@ namespace {
 class Int8Maker {
  public:
   Int8Maker(const std::string& file, const ImportedNetwork& network, const QdqMarks& marks)
-      : file_(file), graph_(network.graph), weights_(network.weights), marks_(marks) {
+      : file_(file),
+        graph_(network.graph),
+        weights_(network.weights),
+        marks_(marks),
+        readers_(reader_counts(network.graph)) {
     result_.notes = network.notes;
     result_.graph.name = graph_.name;
   }
 
   ImportedInt8 run() {
-    readers_.assign(graph_.nodes.size(), 0);
-    for (const Node& node : graph_.nodes)
-      for (const int input : node.inputs) ++readers_[static_cast<size_t>(input)];
     for (int n = 0; n < count(); ++n) {
       const bool weighted = has_weight(at(n).op) && !is_output(n) && mark(n) == nullptr;
       merged_.push_back(weighted && readers_[static_cast<size_t>(n)] == 1 && feeds_add(n));
@@ -260,7 +261,7 @@ class Int8Maker {
   const Graph& graph_;
   const TensorFile& weights_;
   const QdqMarks& marks_;
-  std::vector<int> readers_;      ///< of each node, how many nodes read it
+  const std::vector<int> readers_;
   std::vector<bool> merged_;      ///< of each node, whether it becomes one with the Add that reads it
   std::vector<int> place_;        ///< of each node, its index in the Int8Graph; -1: none
   std::vector<Shape> flattened_;  ///< of each node, what follow_flatten() returns
@@ -270,9 +271,7 @@ class Int8Maker {
 /// Moves the scale and bounds after a node that only copies codes to its input, if that has none: a transposed
 /// convolution is a layer and a copy. Going through the nodes backwards moves a mark over several copies.
 void move_marks_before_copies(const Graph& graph, QdqMarks& marks) {
-  std::vector<int> readers(graph.nodes.size(), 0);
-  for (const Node& node : graph.nodes)
-    for (const int input : node.inputs) ++readers[static_cast<size_t>(input)];
+  const std::vector<int> readers = reader_counts(graph);
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     if (!passes_codes_on(node->op)) continue;
     const auto from = static_cast<size_t>(node->inputs[0]);

@@ -144,10 +144,6 @@ at::Tensor walk(const Graph& graph, const Weights& weights, const at::Tensor& x,
 std::string first_non_finite(const Graph& graph, const Weights& weights, const at::Tensor& x,
                              const WalkMode& mode = {});
 
-/// Returns by node the last node that reads its output, after which a walk releases it: -1 if none does, the number of
-/// nodes for outputs of the graph.
-std::vector<int> last_readers(const Graph& graph);
-
 /// Returns the output of one node without weights. values: by node; those that it reads are there.
 at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& values,
                      const WalkHooks& hooks);

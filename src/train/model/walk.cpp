@@ -215,14 +215,6 @@ at::Tensor finished(const Unfinished& node, Activation activation) {
   return x;
 }
 
-std::vector<int> last_readers(const Graph& graph) {
-  std::vector<int> last(graph.nodes.size(), -1);
-  for (size_t n = 0; n < graph.nodes.size(); ++n)
-    for (int input : graph.nodes[n].inputs) last[input] = static_cast<int>(n);
-  for (const int output : graph.outputs) last[output] = static_cast<int>(graph.nodes.size());
-  return last;
-}
-
 namespace {
 
 /// Walks the nodes behind part.first, or from the input on, to part.last. Returns the values of all nodes, of which

@@ -147,9 +147,7 @@ void CudaQuantizers::group_layers() {
 }
 
 void CudaQuantizers::find_forks() {
-  std::vector<int> readers(nodes().size());
-  for (const Node& node : nodes())
-    for (const int input : node.inputs) ++readers[input];
+  const std::vector<int> readers = reader_counts(prepared_.graph);
   const std::vector<int> last = last_readers(prepared_.graph);
   for (size_t n = 0; n < nodes().size(); ++n) {
     const bool is_read = last[n] >= 0 && last[n] < static_cast<int>(nodes().size());

@@ -31,9 +31,7 @@ bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at
 }
 
 std::vector<bool> can_be_made_again(const Graph& graph) {
-  std::vector<int> readers(graph.nodes.size());
-  for (const Node& node : graph.nodes)
-    for (const int input : node.inputs) ++readers[input];
+  const std::vector<int> readers = reader_counts(graph);
   std::vector<bool> can(graph.nodes.size());
   for (const Node& node : graph.nodes)
     if (node.op == Op::conv2d && node.window.pad.is_even()) can[node.inputs[0]] = readers[node.inputs[0]] == 1;
