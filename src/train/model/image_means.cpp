@@ -43,20 +43,6 @@ struct CudaImageMeans : torch::autograd::Function<CudaImageMeans> {
 };
 
 }  // namespace
-
-bool is_image_channels(const at::Tensor& x) {
-  const at::ScalarType type = x.scalar_type();
-  return x.is_cuda() && (type == at::kHalf || type == at::kBFloat16) && x.dim() == 4 && x.numel() > 0 &&
-         x.size(1) % 8 == 0 && x.is_contiguous(at::MemoryFormat::ChannelsLast) &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
-kernels::ImageChannels image_channels(const at::Tensor& x) {
-  return {.images = x.size(0),
-          .pixels = static_cast<int>(x.size(2) * x.size(3)),
-          .channels = static_cast<int>(x.size(1)),
-          .type = value_type(x)};
-}
 #endif
 
 at::Tensor image_means(const at::Tensor& x) {

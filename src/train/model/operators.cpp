@@ -18,6 +18,9 @@
 #include <ATen/ops/tanh.h>
 
 #include "src/net/shapes.h"
+#if OCTET_CUDA
+#include "src/train/model/device.h"
+#endif
 
 namespace octet {
 namespace {
@@ -148,5 +151,21 @@ at::Tensor channel_slopes(const at::Tensor& x, const at::Tensor& slopes) {
   const int64_t groups = slopes.size(0);
   return slopes.to(x.scalar_type()).unsqueeze(1).expand({groups, x.size(1) / groups}).reshape({-1});
 }
+
+#if OCTET_CUDA
+bool is_image_channels(const at::Tensor& x) {
+  const at::ScalarType type = x.scalar_type();
+  return x.is_cuda() && (type == at::kHalf || type == at::kBFloat16) && x.dim() == 4 && x.numel() > 0 &&
+         x.size(1) % 8 == 0 && x.is_contiguous(at::MemoryFormat::ChannelsLast) &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+kernels::ImageChannels image_channels(const at::Tensor& x) {
+  return {.images = x.size(0),
+          .pixels = static_cast<int>(x.size(2) * x.size(3)),
+          .channels = static_cast<int>(x.size(1)),
+          .type = value_type(x)};
+}
+#endif
 
 }  // namespace octet
