@@ -246,7 +246,7 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
 /// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. So it
 /// does with several processes, which on GPUs see it after different steps. Returns what the report says of the rate.
 std::string train_at_own_rate(Run& run, Phase& phase) {
-  const Weights beginning = copies_of(to_device(*phase.weights, at::kCPU));  // a GPU's memory is for training
+  const Weights beginning = copies_of(*phase.weights, at::kCPU);  // a GPU's memory is for training
   if (!phase.resume || !std::filesystem::exists(phase.checkpoint))
     say(own_rate_line(with_own_rate(run.recipe, run.float_rate)));
   for (;;) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,8 @@ using Weights = std::map<std::string, at::Tensor>;
 /// ReLU; He et al. 2015), linears as PyTorch's default, BatchNorm with weight and variance 1, bias and mean 0.
 Weights initial_weights(const Graph& graph, uint64_t seed);
 
-/// Returns copies of the weights, without gradients.
-Weights copies_of(const Weights& weights);
+/// Returns copies of the weights, without gradients, on `device`; empty: where the weights are.
+Weights copies_of(const Weights& weights, std::optional<at::Device> device = std::nullopt);
 
 struct LoadReport {
   std::vector<std::string> missing, unexpected, misshaped;  ///< names; misshaped ones with both shapes

@@ -158,9 +158,12 @@ Weights initial_weights(const Graph& graph, uint64_t seed) {
   return weights;
 }
 
-Weights copies_of(const Weights& weights) {
+Weights copies_of(const Weights& weights, std::optional<at::Device> device) {
   Weights result;
-  for (const auto& [name, tensor] : weights) result.emplace(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : weights) {
+    const at::TensorOptions there = tensor.options().device(device.value_or(tensor.device()));
+    result.emplace(name, tensor.detach().to(there, /*non_blocking=*/false, /*copy=*/true));
+  }
   return result;
 }
 
