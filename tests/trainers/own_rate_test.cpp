@@ -207,8 +207,38 @@ TEST(OwnRate, ALossThatIsNotFiniteLaterEndsTrainingWithItsState) {
   EXPECT_EQ(read_metrics(next.directory.metrics()).back().train_loss, whole.epochs.back().train_loss);
 }
 
-/// On GPUs ranks see a loss that is not finite after different steps, and so must not begin anew by themselves.
-TEST(OwnRate, RanksEndAtALossThatIsNotFinite) {
+/// On GPUs ranks see a loss that is not finite after different steps, and must begin anew together.
+TEST(OwnRate, RanksBeginAgainTogetherAtALossThatIsNotFinite) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.learning_rate = 0;
+  const Folder folder("own_rate_ranks_again");
+  const RunDirectory directory{folder.path()};
+  std::filesystem::create_directories(directory.checkpoints());
+  std::vector<double> rates(2);
+  testing::internal::CaptureStderr();
+  const std::vector<std::string> thrown = testing_trainers::run_ranks(2, [&](Ranks& ranks) {
+    octet::Run run = open_run(recipe, directory, at::kCPU, std::shared_ptr<Ranks>(&ranks, [](Ranks*) {}));
+    Weights weights = starting_weights(run);
+    int steps = 0;
+    const auto break_one = [&] {  // what one computes goes to both
+      if (++steps == 2 && run.float_rate == 0.1 && !ranks.first()) {
+        const c10::NoGradGuard no_grad;
+        weights.at("fc.weight").fill_(NAN);
+      }
+      return false;
+    };
+    train_float(run, weights, false, break_one);
+    rates[static_cast<size_t>(ranks.rank())] = run.float_rate;
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(thrown, testing_trainers::kNobodyThrew);
+  EXPECT_NE(said.find("epoch 1, step 3: training diverged: the loss is nan"), std::string::npos) << said;
+  EXPECT_NE(said.find("begins again at 0.03"), std::string::npos) << said;
+  EXPECT_EQ(rates, std::vector<double>(2, lower_rate(recipe, 0.1).value()));
+  EXPECT_EQ(read_metrics(directory.metrics()).size(), 2U);
+}
+
+TEST(OwnRate, RanksEndWhereNoRateHelps) {
   Recipe recipe = ruinous_recipe();
   recipe.data.std = {1e-25};
   const Folder folder("own_rate_ranks");
@@ -223,7 +253,7 @@ TEST(OwnRate, RanksEndAtALossThatIsNotFinite) {
   const std::string said = testing::internal::GetCapturedStderr();
   for (const std::string& message : thrown)
     EXPECT_NE(message.find("phase float, epoch 1, step"), std::string::npos) << message;
-  EXPECT_EQ(said.find("begins again"), std::string::npos) << said;
+  EXPECT_NE(said.find("begins again at 0.001"), std::string::npos) << said;
 }
 
 TEST(OwnRate, SaysWhatOneCycleBeginsWith) {

@@ -154,17 +154,23 @@ class Trainer {
     ++position_.step;
   }
 
-  /// Returns whether to stop after this step. If one rank is asked to stop, all stop after the same step. The exchange
-  /// also tells that all ranks are alive.
+  /// Returns whether to stop after this step. If one rank is asked to stop or met a loss that is not finite, all stop
+  /// after the same step. The exchange also tells that all ranks are alive.
   bool stops() {
-    const bool stop = phase_.stop();
+    const bool stop = phase_.stop() || not_finite_;
     return phase_.ranks == nullptr ? stop : phase_.ranks->any(stop);
   }
 
-  /// Takes in the sums of the steps that have ended, or of all launched steps if `wait` is set.
+  /// Takes in the sums of the steps that have ended, or of all launched steps if `wait` is set. A loss that is not
+  /// finite ends training. Ranks see it after different steps on GPUs, and end once all of them wait.
   void follow(bool wait) {
-    while (const std::optional<StepTotals> totals = under_way_.next(wait)) {
-      if (!std::isfinite(totals->loss_sum)) explain(totals->step, "the loss is " + decimal(totals->loss_sum));
+    while (!not_finite_) {
+      const std::optional<StepTotals> totals = under_way_.next(wait);
+      if (!totals) return;
+      if (!std::isfinite(totals->loss_sum)) {
+        not_finite_ = totals;
+        break;
+      }
       if (position_.epoch == 0 && totals->step == 0) position_.first_loss = totals->cross_entropy_sum;
       last_loss_ = totals->loss_sum - position_.loss_sum;
       position_.loss_sum = totals->loss_sum;
@@ -173,6 +179,8 @@ class Trainer {
       position_.seen = (totals->step + 1) * recipe_.batch_size;
       position_.waited_seconds += totals->idle_seconds;
     }
+    if (phase_.ranks == nullptr || device_.is_cpu() || wait)
+      explain(not_finite_->step, "the loss is " + decimal(not_finite_->loss_sum));
   }
 
   TrainStep::Mode mode() const {
@@ -349,8 +357,9 @@ class Trainer {
   StepGraph graph_;
   std::unique_ptr<Batches> batches_;
   StepsUnderWay under_way_;
-  std::optional<double> last_loss_;  // of the last step known to have ended
-  double exchange_share_ = 0;        // of the last epoch, since this process resumed it
+  std::optional<double> last_loss_;       // of the last step known to have ended
+  std::optional<StepTotals> not_finite_;  // of the first step whose loss is not finite
+  double exchange_share_ = 0;             // of the last epoch, since this process resumed it
   StateWriter states_;
   Position position_;  // its step counts launches, its sums only steps known to have ended
 };

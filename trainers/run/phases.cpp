@@ -243,8 +243,8 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
 }
 
 /// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
-/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. So it
-/// does with several processes, which on GPUs see it after different steps. Returns what the report says of the rate.
+/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. Returns
+/// what the report says of the rate.
 std::string train_at_own_rate(Run& run, Phase& phase) {
   const Weights beginning = copies_of(*phase.weights, at::kCPU);  // a GPU's memory is for training
   if (!phase.resume || !std::filesystem::exists(phase.checkpoint))
@@ -269,7 +269,7 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
     } catch (const Ruined& error) {
       why = error.what();
     } catch (const Diverged& error) {
-      if (!lower || error.epoch() > 0 || run.ranks) throw;
+      if (!lower || error.epoch() > 0) throw;
       why = error.what();
     }
     say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
