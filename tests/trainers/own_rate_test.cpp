@@ -136,13 +136,12 @@ TEST(OwnRate, ATrainingThatItRuinsBeginsAgainLower) {
   EXPECT_EQ(alone.epochs[1].train_loss, own.epochs[1].train_loss) << "it begins from the same weights";
 }
 
-/// Trains until `stop` says so or `after_epoch` throws, as Ctrl-C and a kill do, and goes on in a run opened anew.
-Trained stopped_once(const Recipe& recipe, const std::string& name, const std::function<bool(const octet::Run&)>& stop,
-                     const std::function<void(const EpochMetrics&)>& after_epoch = nullptr) {
+/// Trains until `stop` says so, as Ctrl-C does, and goes on in a run opened anew.
+Trained stopped_once(const Recipe& recipe, const std::string& name,
+                     const std::function<bool(const octet::Run&)>& stop) {
   const Folder folder(name);
   octet::Run first = open_run(recipe, {folder.path()});
   std::filesystem::create_directories(first.directory.checkpoints());
-  first.epoch_done = after_epoch;
   Trained result;
   testing::internal::CaptureStderr();
   Weights weights = starting_weights(first);
@@ -163,14 +162,13 @@ TEST(OwnRate, ATrainingThatIsStoppedEndsAsOneThatIsNot) {
   const Recipe recipe = ruinous_recipe();
   const Trained whole = trained(recipe, "own_rate_whole");
   ASSERT_LT(whole.rate, 0.1);
-  int at_lower = 0, at_first = 0;  // steps; four make an epoch
+  int at_lower = 0, at_first = 0, at_verdict = 0;  // steps; four make an epoch
   const Trained stopped[] = {
       stopped_once(recipe, "own_rate_lower",
                    [&](const octet::Run& run) { return run.float_rate < 0.1 && ++at_lower == 2; }),
       stopped_once(recipe, "own_rate_first", [&](const octet::Run&) { return ++at_first == 2; }),
-      stopped_once(  // once its state is written, before the verdict on its first epoch
-          recipe, "own_rate_verdict", [](const octet::Run&) { return false; },
-          [](const EpochMetrics&) { throw Error(ExitCode::interrupted, "stopped"); })};
+      // Once its state is written, before the verdict on its first epoch.
+      stopped_once(recipe, "own_rate_verdict", [&](const octet::Run&) { return ++at_verdict == 4; })};
   for (const Trained& one : stopped) {
     EXPECT_EQ(one.note, whole.note);
     EXPECT_EQ(one.rate, whole.rate);

@@ -102,14 +102,14 @@ void put_validation(const Evaluation& evaluation, EpochMetrics& metrics) {
 using MakeProgram = std::function<std::unique_ptr<Program>()>;
 
 /// Validates the network if it is its turn, prints a line and records the epoch in metrics.jsonl, on the page and for
-/// TensorBoard, there with the ranges of a `model` that was validated. Throws NotFinite if the validation loss is not
-/// finite.
-void finish_epoch(const Run& run, const std::string& phase, int epochs, const EpochResult& result,
-                  const MakeProgram& network, const QuantizedModel* model = nullptr) {
+/// TensorBoard, there with the ranges that were validated. Then it says `warning` or, if that is empty, that the loss
+/// runs away. Throws NotFinite if the validation loss is not finite.
+void finish_epoch(const Run& run, const Phase& phase, const EpochResult& result, const MakeProgram& network,
+                  const std::string& warning = "") {
   std::optional<Evaluation> evaluation;
   if (result.validate)
     evaluation =
-        evaluate(phase, *network(), run.data.validation_images(),
+        evaluate(phase.name, *network(), run.data.validation_images(),
                  {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
   const std::vector<RankMetrics> ranks = of_all_ranks(run, result);
   const auto require_finite = [&] {
@@ -117,7 +117,7 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
       throw NotFinite(fmt::format("the loss on the validation images is {}", decimal(evaluation->loss)));
   };
   if (!run.writes()) return require_finite();
-  EpochMetrics metrics = {.phase = phase,
+  EpochMetrics metrics = {.phase = phase.name,
                           .epoch = result.epoch + 1,
                           .train_loss = result.train_loss,
                           .train_cross_entropy = result.train_cross_entropy,
@@ -130,22 +130,18 @@ void finish_epoch(const Run& run, const std::string& phase, int epochs, const Ep
                           .ranks = ranks};
   if (evaluation) put_validation(*evaluation, metrics);
   add_metrics(run.directory.metrics(), metrics);
-  record_epoch(run, metrics, evaluation ? model : nullptr);
-  show_running(run, progress(phase, epochs, result));
-  const Task task = run.data.task();
-  const std::string validated = evaluation
-                                    ? fmt::format(", validation loss {}, {} {:.2f} %", loss_text(evaluation->loss),
-                                                  score_names(task.labels).score, 100 * evaluation->score())
-                                    : "";
-  say(fmt::format("{} {}/{}: loss {}{}, {:.0f} images/s{}", phase, result.epoch + 1, epochs,
+  record_epoch(run, metrics, evaluation ? phase.quantized : nullptr);
+  const int epochs = phase.recipe->epochs;
+  show_running(run, progress(phase.name, epochs, result));
+  std::string validated;
+  if (evaluation)
+    validated = fmt::format(", validation loss {}, {} {:.2f} %", loss_text(evaluation->loss),
+                            score_names(run.data.task().labels).score, 100 * evaluation->score());
+  say(fmt::format("{} {}/{}: loss {}{}, {:.0f} images/s{}", phase.name, result.epoch + 1, epochs,
                   loss_text(result.train_cross_entropy), validated, result.images_per_second, costs(result, ranks)));
-  const std::string ruined = phase == "float" ? ruin(result, task) : "";
-  if (ruined.empty() || run.recipe.train.learning_rate > 0) {  // else training begins again, and says so
-    std::string warning = runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
-    if (warning.empty() && !ruined.empty())
-      warning = fmt::format("warning: {}: {}; lower train.learning_rate", phase, ruined);
-    if (!warning.empty()) say(warning);
-  }
+  const std::string said =
+      !warning.empty() ? warning : runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
+  if (!said.empty()) say(said);
   if (run.epoch_done) {
     unbind();  // from its core (OwnCores): threads that the caller may start here get all cores
     run.epoch_done(metrics);
@@ -224,12 +220,14 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 
-/// Trains a phase of the float network. judge: sees each result, and may end the phase.
-void train_float_network(const Run& run, Phase& phase, const std::function<void(const EpochResult&)>& judge = {}) {
+/// Returns a warning of an epoch's result, or "". It may throw, before anything is recorded of the epoch.
+using EpochJudge = std::function<std::string(const EpochResult&)>;
+
+void train_float_network(const Run& run, Phase& phase, const EpochJudge& judge) {
   phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(run, phase.name, phase.recipe->epochs, result,
-                 [&] { return float_program(run.graph, *phase.weights, run.preprocessing); });
-    if (judge) judge(result);
+    const std::string warning = judge(result);
+    finish_epoch(
+        run, phase, result, [&] { return float_program(run.graph, *phase.weights, run.preprocessing); }, warning);
   };
   train_phase(phase, run.data);
 }
@@ -258,9 +256,9 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
     try {
       train_float_network(run, phase, [&](const EpochResult& result) {
         const std::string what = ruin(result, run.data.task());
-        if (what.empty()) return;
+        if (what.empty()) return what;
         if (lower) throw Ruined(what);
-        say(fmt::format("warning: float: {}, and lower rates than {:g} are not tried", what, rate));
+        return fmt::format("warning: float: {}, and lower rates than {:g} are not tried", what, rate);
       });
       const double first = first_float_rate(run.recipe);
       if (rate >= first) return "";
@@ -299,7 +297,10 @@ std::string train_float(Run& run, Weights& weights, bool resume, const std::func
     phase.resume = resume;
     phase.stop = stop;
     if (run.recipe.train.learning_rate > 0)
-      train_float_network(run, phase);
+      train_float_network(run, phase, [&](const EpochResult& result) {
+        const std::string what = ruin(result, run.data.task());
+        return what.empty() ? what : fmt::format("warning: float: {}; lower train.learning_rate", what);
+      });
     else
       note = train_at_own_rate(run, phase);
   }
@@ -319,7 +320,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   phase.checkpoint = run.directory.float_control_state();
   phase.resume = resume;
   phase.stop = stop;
-  train_float_network(run, phase);
+  train_float_network(run, phase, [](const EpochResult&) { return ""; });
   if (run.writes()) save_weights(weights, run.directory.float_control());
   return weights;
 }
@@ -365,8 +366,7 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   phase.resume = resume;
   phase.stop = stop;
   phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(
-        run, phase.name, recipe.epochs, result, [&] { return qat_graph_program(model, run.preprocessing); }, &model);
+    finish_epoch(run, phase, result, [&] { return qat_graph_program(model, run.preprocessing); });
   };
   train_phase(phase, run.data);
   return scales;
