@@ -2,6 +2,7 @@
 // What a run writes for TensorBoard: every epoch's metrics, QAT's ranges, the report's histograms.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "src/base/files.h"
@@ -64,6 +65,25 @@ TEST(RunEvents, AnEpochWithoutValidationHasNoPointOfIt) {
       EXPECT_EQ(scalars.contains(what + phase + "/validation"), epoch % 2 == 0) << epoch;
     EXPECT_EQ(scalars.contains("ranges/conv1/low"), epoch == 4) << "ranges are those of what is validated";
   }
+}
+
+TEST(RunEvents, AnEpochThatIsGivenUpIsNotThere) {
+  const Folder folder("events_given_up");
+  const RunDirectory directory{folder.path() + "/run"};
+  Recipe recipe = tiny_recipe();  // whose first rates ruin this network on images of large values
+  recipe.model.graph = {{"flatten", "flatten", {}, {}}, {"fc", "linear", {}, {{"out_channels", 4}}}};
+  recipe.data.std = {0.06};
+  recipe.train.learning_rate = 0;
+  recipe.qat.epochs = 0;
+  std::vector<EpochMetrics> told;
+  const Report report =
+      train(recipe, directory, {.epoch_done = [&](const EpochMetrics& epoch) { told.push_back(epoch); }}).value();
+  const auto given_up = [](const std::string& note) { return note.find("ruined") != std::string::npos; };
+  ASSERT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), given_up)) << "no rate was given up";
+  EXPECT_EQ(told.size(), 2u);
+  const auto files = events_of(directory);
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].size(), 4u);  // the version, two epochs, the report
 }
 
 TEST(RunEvents, AResumedRunGoesOnBehindTheEpochsThereAre) {
