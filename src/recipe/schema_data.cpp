@@ -97,8 +97,8 @@ void add_data(std::vector<Field>& fields) {
       "mosaic_off", &D::mosaic_off, at_least(0),
       "mosaic and mixup: the last so many epochs of each phase have none; box_l1 and schedule yolox: their last part");
   s.add("multi_scale", &D::multi_scale, from_below(0, 1),
-        "training on a CPU, likewise, with labels boxes or pixels: the input of a batch is 1 - multi_scale to 1 + "
-        "multi_scale times image_size high and wide, see above");
+        "training, likewise, with labels boxes or pixels: the input of a batch is 1 - multi_scale to 1 + multi_scale "
+        "times image_size high and wide, see above");
   s.add("limit_train", &D::limit_train, at_least(0), "use so many training images, chosen by seed; 0: all");
   s.add("limit_validation", &D::limit_validation, at_least(0), "use so many validation images, chosen by seed; 0: all");
   s.add("limit_test", &D::limit_test, at_least(0), "use so many test images, chosen by seed; 0: all");

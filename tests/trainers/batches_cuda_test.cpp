@@ -91,6 +91,22 @@ TEST(BatchesCuda, UploadedOfTheNextEpochAreBegunBefore) {
   for (const int epochs : {2, 4, 9}) expect_cpu_bytes(colour_data(), ResidentImages::off, course, epochs);
 }
 
+/// The sizes, pixels and masks of a GPU's batches are those of the CPU's.
+TEST(BatchesCuda, BatchesOfSeveralSizes) {
+  OCTET_NEEDS_GPU();
+  RunData data = colour_data();
+  data.train_set = open_dataset({.format = "synthetic",
+                                 .split = "train",
+                                 .synthetic_size = 210,
+                                 .synthetic_classes = 4,
+                                 .labels = Labels::pixels});
+  data.train_transform = {.height = 64, .width = 64, .fit = Fit::letterbox, .flip = true, .scale = 0.3, .hsv = true};
+  data.train_transform.mosaic = 0.5;
+  data.train_transform.multi_scale = 0.5;
+  ASSERT_EQ(input_sizes(data.train_transform).size(), 3u);
+  expect_cpu_bytes(data, ResidentImages::automatic, {{0, 0}, {1, 0}, {2, 3}, {3, 0}}, 4);
+}
+
 TEST(BatchesCuda, ResizedOnTheCpuAndUploaded) {
   OCTET_NEEDS_GPU();
   RunData data = colour_data();

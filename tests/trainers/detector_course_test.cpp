@@ -142,6 +142,11 @@ TEST(Detector, LearnsFromBatchesOfSeveralSizes) {
   EXPECT_EQ(message_of(ExitCode::usage, [&] { require_trainable(open_run(one, {})); })
                 .find("data.multi_scale: 0.1 leaves one size, 64x64: "),
             0u);
+  const Recipe codes = parse_recipe(detector_recipe(folder.path(), detector_network(2), training), "drawn.yaml",
+                                    {"data.multi_scale=0.5", "qat.forward=int8"});
+  EXPECT_EQ(message_of(ExitCode::usage, [&] { require_trainable(open_run(codes, {})); })
+                .find("data.multi_scale: qat.forward: int8 has kernels for one size"),
+            0u);
 }
 
 /// Two ranks, of which one may have most of the boxes of a batch, train, choose and measure as one process does.

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "src/base/files.h"
 #include "src/engine/engine.h"
 #include "tests/cuda/gpu.h"
+#include "tests/trainers/drawn_detector.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
@@ -39,6 +41,37 @@ TEST(PipelineCuda, TrainsCalibratesAndKeepsThePromise) {
     EXPECT_GT(epoch.gpu_memory_bytes, 0);
     EXPECT_LE(epoch.data_wait_share, 1);
   }
+}
+
+/// Steps of three sizes of batches, as they are and recorded, train the same network but for the order of sums; a step
+/// that read another size's memory, or another batch, would not. The CPU's first epoch has the same batches.
+TEST(PipelineCuda, ADetectorLearnsFromRecordedStepsOfSeveralSizes) {
+  OCTET_NEEDS_GPU();
+  const Folder folder("detector_sizes_cuda");
+  testing_trainers::draw_shapes(folder.path(), "train", 60, 1);
+  testing_trainers::draw_shapes(folder.path(), "val", 4, 2);
+  testing_trainers::draw_shapes(folder.path(), "test", 4, 3);
+  const std::string text = testing_trainers::detector_recipe(
+      folder.path(), testing_trainers::detector_network(2),
+      "train:\n  epochs: 4\n  batch_size: 4\n  learning_rate: 0.0005\nqat:\n  epochs: 2\n  batch_size: 4\n");
+  const auto run = [&](const std::string& name, at::Device device, const char* graph) {
+    const Recipe recipe = parse_recipe(
+        text, "drawn.yaml",
+        {"data.multi_scale=0.5", "data.mosaic=0.5", "data.mosaic_off=1", "qat.distill_weight=0.5",
+         "qat.learning_rate=0.0002", "cuda.tf32=false", "cuda.benchmark=false", std::string("cuda.graph=") + graph});
+    const RunDirectory directory{folder.path() + "/" + name};
+    return train(recipe, directory, {.command = "octet train", .machine = "test", .device = device}).value();
+  };
+  const at::Device gpu(at::kCUDA, 0);
+  const Report launched = run("launched", gpu, "false"), recorded = run("recorded", gpu, "true"),
+               on_cpu = run("cpu", at::kCPU, "true");
+  EXPECT_TRUE(recorded.comparison.identical()) << describe(recorded.comparison);
+  ASSERT_EQ(recorded.epochs.size(), launched.epochs.size());
+  for (size_t i = 0; i < launched.epochs.size(); ++i) {
+    const double loss = launched.epochs[i].train_loss;
+    EXPECT_NEAR(recorded.epochs[i].train_loss, loss, 0.01 * loss) << "epoch " << i;
+  }
+  EXPECT_NEAR(on_cpu.epochs[0].train_loss, launched.epochs[0].train_loss, 0.01 * launched.epochs[0].train_loss);
 }
 
 }  // namespace

@@ -3,12 +3,16 @@
 #include "src/train/model/step_graph.h"
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
+#include <vector>
 
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/training.h"
@@ -39,6 +43,47 @@ TEST(StepGraph, RecordsOnceAModeAndReplays) {
   graph.forget();
   graph.run(1, launches);
   EXPECT_EQ(launched, 2 * (StepGraph::kWarmUps + 1) + 1);
+}
+
+/// Steps of three sizes in mixed order do their own work each, and none takes memory beside the largest.
+TEST(StepGraph, SizesShareOneMemory) {
+  OCTET_NEEDS_GPU();
+  const OwnStream stream(kGpu);
+  constexpr int64_t kLargest = 48 << 20;
+  const at::Tensor sums = at::zeros({4}, kGpu);
+  const auto held_after = [&](const std::vector<int>& course) {
+    release_cached(kGpu);
+    const size_t before = gpu_memory(kGpu).held;
+    sums.zero_();
+    StepGraph graph(/*capture=*/true);
+    std::vector<int> launched(4), run(4);
+    at::Tensor kept;  // as gradients are kept until the next step
+    for (const int quarters : course) {
+      ++run[quarters];
+      graph.run(
+          0,
+          [&] {
+            ++launched[quarters];
+            kept = at::Tensor();
+            kept = at::ones({kLargest * quarters / 3}, kGpu);
+            sums[quarters].add_(at::mul(kept, 2).max());
+          },
+          quarters);
+    }
+    for (int size = 1; size < 4; ++size) {
+      EXPECT_EQ(sums[size].item<float>(), 2.0f * static_cast<float>(run[size])) << size;
+      if (run[size] > 8) {
+        EXPECT_LT(launched[size], run[size]) << "nothing was replayed";
+      }
+    }
+    return gpu_memory(kGpu).held - before;
+  };
+  const std::vector<int> one(10, 3);
+  std::vector<int> mixed;
+  for (int i = 0; i < 60; ++i) mixed.push_back(1 + (i * i + i / 3) % 3);
+  const size_t alone = held_after(one), of_three = held_after(mixed);
+  EXPECT_GE(alone, kLargest * sizeof(float));
+  EXPECT_LE(static_cast<double>(of_three), 1.25 * static_cast<double>(alone));
 }
 
 TEST(StepGraph, AFailedRecordingLeavesTheStreamUsable) {

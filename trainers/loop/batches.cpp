@@ -47,10 +47,17 @@ class LoadedBatches : public Batches {
 
 }  // namespace
 
-std::vector<int64_t> labels_shape(const RunData& data, int images) {
-  std::vector<int64_t> shape = label_writer(*data.train_set, data.train_transform)->shape();
+std::vector<int64_t> labels_shape(const RunData& data, int images, const Transform& transform) {
+  std::vector<int64_t> shape = label_writer(*data.train_set, transform)->shape();
   shape.insert(shape.begin(), images);
   return shape;
+}
+
+Transform largest_input(Transform transform) {
+  const PictureSize largest = input_sizes(transform).back();
+  transform.height = largest.height;
+  transform.width = largest.width;
+  return transform;
 }
 
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {
@@ -66,9 +73,6 @@ LoaderOptions loader_options(const RunData& data, const BatchesOptions& options,
 }
 
 void require_batches(const RunData& data, const BatchesOptions& options) {
-  if (options.device.is_cuda() && data.train_transform.multi_scale > 0)
-    throw usage_error(
-        "data.multi_scale: on a GPU all batches have one size; leave it out, or train on the CPU (--device cpu)");
   if (options.device.is_cpu() && data.decode == Decoding::gpu)
     throw usage_error("data.decode: gpu, but this run trains on the CPU; use cpu (--set data.decode=cpu)");
 #if OCTET_CUDA

@@ -31,8 +31,8 @@ class Batches {
     at::Tensor images;  ///< normalized float [N, C, H, W], channels-last
     at::Tensor labels;  ///< int64 [N, LabelWriter::shape()]
   };
-  /// Returns the next batch of the epoch, or null at its end. On a GPU the batch is always in the same memory, made
-  /// after the work that the current stream has queued so far; the host does not wait for that work, but with
+  /// Returns the next batch of the epoch, or null at its end. On a GPU all batches of a size are in the same memory,
+  /// made after the work that the current stream has queued so far; the host does not wait for that work, but with
   /// data.decode: gpu for what was queued before the last batch.
   virtual const Labelled* next() = 0;
   virtual double waited_seconds() const { return 0; }  ///< that next() waited for images on the CPU, since begin()
@@ -49,14 +49,17 @@ struct BatchesOptions {
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
 };
 
-/// Returns the shape of the labels of `images` images: [images, LabelWriter::shape()].
-std::vector<int64_t> labels_shape(const RunData& data, int images);
+/// Returns the shape of the labels of `images` images that go through `transform`: [images, LabelWriter::shape()].
+std::vector<int64_t> labels_shape(const RunData& data, int images, const Transform& transform);
+
+/// Returns the transform for the largest of its input_sizes(), which is its own size without multi_scale.
+Transform largest_input(Transform transform);
 
 /// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.
 LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch);
 
 /// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it,
-/// likewise for data.decode: gpu, and for batches of several sizes on a GPU.
+/// likewise for data.decode: gpu.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
 /// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.
@@ -71,7 +74,7 @@ std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOpti
 /// Returns batches that a thread sends to the GPU (uploaded_batches.cpp).
 std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options);
 
-/// Returns memory on the GPU for one batch.
+/// Returns memory on the GPU for one batch of the largest size.
 Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options);
 
 /// Returns the value of each pixel, normalize_pixel(), as float [channels, 256] on `device`.

@@ -230,15 +230,15 @@ Shape BoxObjective::shape_of(int output, const PictureSize& input) const {
 }
 
 BoxObjective::Grid BoxObjective::grid_of(const PictureSize& input) const {
-  const at::TensorOptions floats(at::kFloat);
+  const at::TensorOptions floats = at::TensorOptions(device_).dtype(at::kFloat);  // no copy, which no graph records
   std::vector<at::Tensor> x, y, strides;
   for (const BoxHead::Level& level : decoder_.head.levels) {
     const Shape shape = shape_of(level.boxes, input);
     x.push_back(at::arange(shape.w, floats).repeat({shape.h}));
-    y.push_back(at::arange(shape.h, floats).repeat_interleave(shape.w));
+    y.push_back(at::arange(shape.h, floats).unsqueeze(1).expand({shape.h, shape.w}).reshape({-1}));
     strides.push_back(at::full({static_cast<int64_t>(shape.h) * shape.w}, level.stride, floats));
   }
-  return {at::cat(x).to(device_), at::cat(y).to(device_), at::cat(strides).to(device_)};
+  return {at::cat(x), at::cat(y), at::cat(strides)};
 }
 
 BoxCells BoxObjective::cells(const at::Tensor& outputs, const PictureSize& size) const {

@@ -176,11 +176,11 @@ std::string why_not_resident(const RunData& data) {
 }  // namespace
 
 Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
-  const Transform& transform = data.train_transform;
+  const Transform transform = largest_input(data.train_transform);
   const at::TensorOptions on_gpu(options.device);
   return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
                     on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
-          at::empty(labels_shape(data, options.own_size()), on_gpu.dtype(at::kLong))};
+          at::empty(labels_shape(data, options.own_size(), transform), on_gpu.dtype(at::kLong))};
 }
 
 at::Tensor normalization_tables(const RunData& data, at::Device device) {

@@ -87,9 +87,9 @@ class Trainer {
   /// Returns a batch size that fits, after this one ran out of the GPU's memory. Nothing else may be called after it.
   std::optional<long> find_batch_that_fits() {
     graph_.forget();
-    const Transform& t = data_.train_transform;
-    return batch_that_fits(step_, {.shape = {t.channels, t.height, t.width},
-                                   .labels = labels_shape(data_, 1),
+    const Transform largest = largest_input(data_.train_transform);
+    return batch_that_fits(step_, {.shape = {largest.channels, largest.height, largest.width},
+                                   .labels = labels_shape(data_, 1, largest),
                                    .batch_size = recipe_.batch_size,
                                    .micro_batches = phase_.parallel.stages.empty() ? 1 : phase_.parallel.micro_batches,
                                    .recorded = phase_.cuda.graph,
@@ -143,7 +143,8 @@ class Trainer {
     seed_generator(device_, step_seed(phase_.seed, phase_.name, position_.epoch, position_.step));
     step_.set(learning_rate(schedule_, global_step()), global_step());
     try {
-      graph_.run(step_.launches(mode()), [&] { step_.launch(batch.images, batch.labels, mode()); });
+      graph_.run(
+          step_.launches(mode()), [&] { step_.launch(batch.images, batch.labels, mode()); }, batch.images.numel());
     } catch (const OthersLost&) {
       throw;
     } catch (const Error& error) {  // observers on the CPU refuse values that are not finite

@@ -35,6 +35,16 @@ struct Slot {
   c10::Event copied{at::kCUDA}, consumed{at::kCUDA};
 };
 
+/// Returns the beginning of `memory` as a batch of the size of `batch`.
+Batches::Labelled begin_of(const Batches::Labelled& memory, const Batch& batch) {
+  std::vector<int64_t> labels = batch.labels_shape;
+  labels.insert(labels.begin(), batch.size);
+  const int64_t n = batch.size, c = memory.images.size(1), h = batch.input.height, w = batch.input.width;
+  const auto count = static_cast<int64_t>(batch.labels.size());
+  return {memory.images.as_strided({n, c, h, w}, {c * h * w, 1, c * w, c}),
+          memory.labels.flatten().narrow(0, 0, count).view(labels)};
+}
+
 /// The loader fills page-locked memory; a thread sends batches ahead on a stream of its own; the GPU normalizes. With
 /// data.decode: gpu the loader reads files, and that thread lets nvJPEG decode them. The next epoch's first batches are
 /// sent while the last steps of an epoch and its validation run.
@@ -44,14 +54,14 @@ class UploadedBatches : public Batches {
       : data_(data),
         options_(options),
         tables_(normalization_tables(data, options.device)),
-        batch_(empty_batch(data, options)),
+        memory_(empty_batch(data, options)),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)),
         slots_(data.decode == Decoding::gpu ? GpuPictures::kLanes : 2) {
     if (data.decode == Decoding::gpu) pictures_.emplace(data);
     for (Slot& slot : slots_) {
-      slot.labels = PinnedBuffer(batch_.labels.numel() * sizeof(int64_t));
-      slot.device_pixels = at::empty({batch_.images.numel()}, batch_.images.options().dtype(at::kByte));
-      slot.device_labels = at::empty_like(batch_.labels);
+      slot.labels = PinnedBuffer(memory_.labels.numel() * sizeof(int64_t));
+      slot.device_pixels = at::empty({memory_.images.numel()}, memory_.images.options().dtype(at::kByte));
+      slot.device_labels = at::empty({memory_.labels.numel()}, memory_.labels.options());
     }
   }
 
@@ -89,11 +99,13 @@ class UploadedBatches : public Batches {
     Slot& slot = slots_[taken_ % slots_.size()];
     const c10::Stream stream = current();
     slot.copied.block(stream);
+    batch_ = begin_of(memory_, slot.batch);
     const int channels = data_.train_transform.channels;
     kernels::cuda_look_up_image({channels, tables_.const_data_ptr<float>()}, batch_.images.numel() / channels,
                                 slot.device_pixels.const_data_ptr<uint8_t>(), batch_.images.mutable_data_ptr<float>(),
                                 current_stream(options_.device));
-    batch_.labels.copy_(slot.device_labels, /*non_blocking=*/true);
+    batch_.labels.copy_(slot.device_labels.narrow(0, 0, batch_.labels.numel()).view(batch_.labels.sizes()),
+                        /*non_blocking=*/true);
     slot.consumed.record(stream);
     {
       const std::lock_guard lock(mutex_);
@@ -167,7 +179,8 @@ class UploadedBatches : public Batches {
       until_consumed();
       copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
     }
-    copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(), slot.labels.bytes(), stream);
+    copy_to_device(slot.device_labels.mutable_data_ptr(), slot.labels.data(),
+                   slot.batch.labels.size() * sizeof(int64_t), stream);
     slot.copied.record(copies_);
   }
 
@@ -195,7 +208,8 @@ class UploadedBatches : public Batches {
   const RunData& data_;
   const BatchesOptions options_;
   const at::Tensor tables_;
-  const Labelled batch_;
+  const Labelled memory_;  // of a batch of the largest size
+  Labelled batch_;         // the last one: the beginning of that memory
   const c10::Stream copies_;
   std::vector<Slot> slots_;  // batch b of those sent is in slot b % slots_.size()
   std::optional<GpuPictures> pictures_;

@@ -90,6 +90,10 @@ void require_stages(const Run& run) {
 void require_sizes(const Run& run) {
   const Transform& t = run.data.train_transform;
   if (t.multi_scale == 0) return;
+  if (run.recipe.qat.epochs > 0 && run.recipe.qat.forward == QatForward::int8)
+    throw usage_error(
+        "data.multi_scale: qat.forward: int8 has kernels for one size of images; leave multi_scale out, or set "
+        "qat.forward: simulation");
   const std::vector<PictureSize> sizes = input_sizes(t);
   if (sizes.size() == 1)
     throw usage_error(

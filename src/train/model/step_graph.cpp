@@ -6,64 +6,75 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <exception>
-#include <optional>
+#include <map>
 #endif
 
 namespace octet {
 
 #if OCTET_CUDA
-struct StepGraph::Recording {
-  std::optional<at::cuda::CUDAGraph> graph;  // with the memory of the step's activations and gradients
+struct StepGraph::Recordings {
+  int mode = -1;
+  std::map<int64_t, int> warm_ups;                // of each size
+  std::map<int64_t, at::cuda::CUDAGraph> graphs;  // by size, with the memory of a step's activations and gradients
 
-  void record(const std::function<void()>& launches) {
-    // The memory of the warm-ups and of an earlier recording would stay allocated and unused.
+  void begin_mode(int next) {
+    graphs.clear();
+    warm_ups.clear();
+    mode = next;
+  }
+
+  /// Records a step and returns its graph. Smaller ones find the memory of a larger one free, since no step reads what
+  /// another allocated; a larger one would take memory of its own beside theirs.
+  at::cuda::CUDAGraph& record(const std::function<void()>& launches, int64_t size) {
+    if (!graphs.empty() && size > graphs.rbegin()->first) graphs.clear();
+    // The memory of the warm-ups and of earlier recordings would stay allocated and unused.
     c10::cuda::CUDACachingAllocator::emptyCache();
-    graph.emplace();
+    const at::cuda::MempoolId_t pool = graphs.empty() ? at::cuda::MempoolId_t{0, 0} : graphs.begin()->second.pool();
+    at::cuda::CUDAGraph& graph = graphs[size];
     // ThreadLocal: loader threads may go on allocating page-locked memory.
-    graph->capture_begin(/*pool=*/{0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       launches();
     } catch (...) {
-      abandon();
+      abandon(size);
       throw;
     }
-    graph->capture_end();
+    graph.capture_end();
+    return graph;
   }
 
   /// Ends the capture, without which the stream is unusable, and drops what was recorded.
-  void abandon() {
+  void abandon(int64_t size) {
     try {
-      graph->capture_end();
+      graphs[size].capture_end();
     } catch (const std::exception&) {  // says that the recording failed, as the exception on its way does
     }
-    graph.reset();
+    graphs.erase(size);
   }
 };
 
-StepGraph::StepGraph(bool capture) : recording_(capture ? std::make_unique<Recording>() : nullptr) {}
+StepGraph::StepGraph(bool capture) : recordings_(capture ? std::make_unique<Recordings>() : nullptr) {}
 
-void StepGraph::run(int mode, const std::function<void()>& launches) {
-  if (recording_ == nullptr) return launches();
-  if (mode != mode_) {
-    recording_->graph.reset();
-    mode_ = mode;
-    warm_ups_ = 0;
-  }
-  if (warm_ups_ < kWarmUps) {
-    ++warm_ups_;
+void StepGraph::run(int mode, const std::function<void()>& launches, int64_t size) {
+  if (recordings_ == nullptr) return launches();
+  Recordings& all = *recordings_;
+  if (mode != all.mode) all.begin_mode(mode);
+  if (int& warm_ups = all.warm_ups[size]; warm_ups < kWarmUps) {
+    ++warm_ups;
+    all.graphs.clear();  // their memory beside that of this step would be twice as much
     return launches();
   }
-  if (!recording_->graph) recording_->record(launches);
-  recording_->graph->replay();
+  const auto known = all.graphs.find(size);
+  (known != all.graphs.end() ? known->second : all.record(launches, size)).replay();
 }
 #else
-struct StepGraph::Recording {};
+struct StepGraph::Recordings {};
 StepGraph::StepGraph(bool) {}
-void StepGraph::run(int, const std::function<void()>& launches) { launches(); }
+void StepGraph::run(int, const std::function<void()>& launches, int64_t) { launches(); }
 #endif
 
 StepGraph::~StepGraph() = default;
 
-void StepGraph::forget() { recording_.reset(); }
+void StepGraph::forget() { recordings_.reset(); }
 
 }  // namespace octet

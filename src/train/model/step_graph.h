@@ -2,6 +2,7 @@
 // A training step as one launch: recorded once as a CUDA graph, then replayed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -13,19 +14,22 @@ class StepGraph {
   explicit StepGraph(bool capture);  ///< with false, and in a build without CUDA, run() only calls
   ~StepGraph();
 
-  /// Runs a step. `launches` must do the same work on the same memory whenever `mode` is the same; it may allocate, but
-  /// neither wait for the GPU nor read from it. In a new mode it is called for kWarmUps steps, in which cuDNN and
-  /// others initialize, recorded in the next, and from then on replayed without being called.
-  void run(int mode, const std::function<void()>& launches);
+  /// Runs a step. `launches` must do the same work on the same memory whenever `mode` and `size` are the same; it may
+  /// allocate, but neither wait for the GPU nor read from it. In a new mode it is called for kWarmUps steps of a size,
+  /// in which cuDNN and others initialize, recorded in the next, and from then on replayed without being called.
+  ///
+  /// size: how much a step works on, such as the pixels of its batch. Steps of several sizes may come in any order and
+  /// have a recording each. All recordings share one memory, which is that of the largest: while a size warms up there
+  /// are none, and a larger size than those recorded is recorded first.
+  void run(int mode, const std::function<void()>& launches, int64_t size = 0);
 
-  void forget();  ///< releases the recording's memory; from now on run() only calls
+  void forget();  ///< releases the recordings' memory; from now on run() only calls
 
   static constexpr int kWarmUps = 3;
 
  private:
-  struct Recording;
-  std::unique_ptr<Recording> recording_;  // null: not captured
-  int mode_ = -1, warm_ups_ = 0;
+  struct Recordings;
+  std::unique_ptr<Recordings> recordings_;  // null: not captured
 };
 
 }  // namespace octet
