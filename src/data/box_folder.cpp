@@ -220,10 +220,14 @@ int BoxFolder::label(size_t index) const {
 
 Image BoxFolder::read(size_t index) const {
   Image image = images_->read(index);
-  if (const PictureSize& said = sizes_.at(index); said.width != 0 && said != PictureSize{image.height, image.width})
-    throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
-                                 describe(index), image.width, image.height, said.width, said.height));
+  require_size(index, {image.height, image.width});
   return image;
+}
+
+void BoxFolder::require_size(size_t index, const PictureSize& size) const {
+  if (const PictureSize& said = sizes_.at(index); said.width != 0 && said != size)
+    throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
+                                 describe(index), size.width, size.height, said.width, said.height));
 }
 
 }  // namespace octet

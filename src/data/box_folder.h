@@ -102,7 +102,9 @@ class BoxFolder : public Dataset {
   int channels() const override { return images_->channels(); }
   Labels labels() const override { return Labels::boxes; }
   int label(size_t index) const override;
-  Image read(size_t index) const override;  ///< throws, too, if the image has not the size that the annotations say
+  Image read(size_t index) const override;  ///< throws as require_size(), too
+  std::optional<std::string> file(size_t index) const override { return images_->file(index); }
+  void require_size(size_t index, const PictureSize& size) const override;  ///< that the annotations say, if they do
   const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_.at(index); }
   const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string describe(size_t index) const override { return images_->describe(index); }

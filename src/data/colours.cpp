@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels/operators/hsv.h"
 #include "src/data/place.h"
 
 namespace octet {
@@ -21,28 +22,6 @@ void for_pixels(const Pixels& pixels, const Change& change) {
 }
 
 }  // namespace
-
-Hsv hsv_of(const uint8_t* rgb) {
-  const float r = rgb[0], g = rgb[1], b = rgb[2];
-  const float value = std::max({r, g, b}), range = value - std::min({r, g, b});
-  if (range == 0) return {0, 0, value};
-  float hue = 4 + (r - g) / range;
-  if (value == r)
-    hue = (g - b) / range;
-  else if (value == g)
-    hue = 2 + (b - r) / range;
-  return {hue, 255 * range / value, value};
-}
-
-void write_rgb(const Hsv& pixel, uint8_t* rgb) {
-  const float range = pixel.value * pixel.saturation / 255, hue = pixel.hue + (pixel.hue < 0 ? 6 : 0);
-  const int sixth = static_cast<int>(hue);
-  const float along = hue - static_cast<float>(sixth);
-  const float values[] = {pixel.value, pixel.value - range * (1 - along), pixel.value - range * along,
-                          pixel.value - range};  // highest, rising, falling, lowest
-  constexpr int kOfSixth[6][3] = {{0, 1, 3}, {2, 0, 3}, {3, 0, 1}, {3, 2, 0}, {1, 3, 0}, {0, 3, 2}};
-  for (int c = 0; c < 3; ++c) rgb[c] = static_cast<uint8_t>(values[kOfSixth[sixth % 6][c]] + 0.5f);
-}
 
 float lightness(const uint8_t* pixel, int channels) {
   if (channels == 1) return pixel[0];
@@ -71,9 +50,9 @@ void change_saturation(const Pixels& pixels, float factor) {
 void turn_hue(const Pixels& pixels, float by) {
   if (pixels.channels == 1) return;
   for_pixels(pixels, [&](uint8_t* pixel) {
-    Hsv hsv = hsv_of(pixel);
+    kernels::Hsv hsv = kernels::hsv_of(pixel);
     hsv.hue += 6 * by;
-    write_rgb(hsv, pixel);
+    kernels::write_rgb(hsv, pixel);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Colours of images that change at random in training, and the pixels' hue, saturation and value. RandAugment (Cubuk et
-// al., arXiv 1909.13719), with the operations and magnitudes of torchvision.transforms.RandAugment.
+// Colours of images that change at random in training. RandAugment (Cubuk et al., arXiv 1909.13719), with the
+// operations and magnitudes of torchvision.transforms.RandAugment.
 #pragma once
 
 #include <array>
@@ -11,14 +11,6 @@
 #include "src/base/random.h"
 
 namespace octet {
-
-/// An RGB pixel as hue (in sixths of the circle), saturation and value (0..255): Smith, Color gamut transform pairs,
-/// 1978.
-struct Hsv {
-  float hue = 0, saturation = 0, value = 0;
-};
-Hsv hsv_of(const uint8_t* rgb);
-void write_rgb(const Hsv& pixel, uint8_t* rgb);  ///< hue: -6 .. 12
 
 /// Pixels of an image in memory, interleaved.
 struct Pixels {

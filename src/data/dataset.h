@@ -60,6 +60,8 @@ class Dataset {
   virtual Image read(size_t index) const = 0;  ///< thread-safe; throws Error(data) naming the file
   /// Returns the bytes of the image's file; nullopt where images are no files. Thread-safe; throws Error(data).
   virtual std::optional<std::string> file(size_t index) const { return std::nullopt; }
+  /// Throws Error(data), as read() does, if an image of that size cannot be the one that annotations are of.
+  virtual void require_size(size_t index, const PictureSize& size) const {}
   /// Returns the class, or kUnlabelled, of each pixel of read(index): one channel. With Labels::pixels; thread-safe.
   virtual Image mask(size_t index) const;
   /// Returns what is in read(index), in its pixels. With Labels::boxes; thread-safe.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ class ImageList : public Dataset {
   int channels() const override { return channels_; }
   int label(size_t) const override { return 0; }
   Image read(size_t index) const override;
+  std::optional<std::string> file(size_t index) const override { return files_.at(index).read(); }
   const std::vector<std::string>& class_names() const override { return no_classes_; }
   std::string describe(size_t index) const override { return files_.at(index).name; }
   std::optional<PictureHeader> header(size_t index) const override;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "src/base/random.h"
+#include "src/data/compose.h"
 #include "src/data/dataset.h"
-#include "src/data/place.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -24,13 +24,6 @@ inline constexpr int64_t kJoinedBoxes = 120;
 inline constexpr int kMixedValues = 3;        ///< of a mixed image: its class, the other's, the other's weight in
 inline constexpr double kMixedUnits = 65536;  ///< these parts
 inline constexpr double kBoxUnits = 1024;     ///< these lengths are in 1024ths of a pixel
-
-/// An image that a training image is joined of: one of a mosaic, or of two that are mixed.
-struct Tile {
-  size_t index = 0;
-  PictureSize size;
-  Placed placed;
-};
 
 /// Writes the labels of training images.
 class LabelWriter {

@@ -134,7 +134,9 @@ struct Loader::State {
     const Maker& maker = maker_of(b);
     slot.batch.input = {maker.transform.height, maker.transform.width};
     slot.batch.images.resize(options.plan ? 0 : size * maker.picture_bytes());
-    slot.batch.plans.resize(options.plan ? size : 0);
+    const bool placed = maker.transform.fit != Fit::crop;
+    slot.batch.plans.resize(options.plan && !placed ? size : 0);
+    slot.batch.placed.resize(options.plan && placed ? size : 0);
     slot.batch.labels_shape = maker.labels->shape();
     slot.batch.labels.resize(size * maker.labels->count());
     slot.batch.indices.assign(indices.begin() + start, indices.begin() + start + size);
@@ -152,10 +154,7 @@ struct Loader::State {
       try {
         if (options.plan) {
           Random random = random_for(epoch(), place_of(b) + i);
-          PicturePlan& plan = batch.plans[i];
-          plan = plan_picture(dataset, index, transform, random);
-          batch.sizes[i] = {plan.image.height, plan.image.width};
-          labels.write(index, batch.sizes[i], batch.labels.data() + i * labels.count());
+          plan(maker, batch, i, random, batch.labels.data() + i * labels.count());
           continue;
         }
         const Image image = dataset.read(index);
@@ -203,41 +202,33 @@ struct Loader::State {
   /// Makes a training image that may be a mosaic, and may be mixed with another such of the epoch.
   void fill_joined(const Maker& maker, size_t index, const Image& image, Random& random, uint8_t* out,
                    int64_t* labels_out) const {
-    const Transform& transform = maker.transform;
-    std::vector<Tile> tiles;
-    add_picture(transform, index, image, random, out, tiles);
-    if (transform.mixup > 0 && random.uniform(0, 1) < transform.mixup) {
-      const size_t other = another(random);
-      std::vector<uint8_t> mixed(maker.picture_bytes());
-      add_picture(transform, other, dataset.read(other), random, mixed.data(), tiles);
-      for (size_t i = 0; i < mixed.size(); ++i) out[i] = static_cast<uint8_t>((out[i] + mixed[i] + 1) / 2);
-    }
-    maker.labels->write_joined(tiles, labels_out);
+    std::vector<Image> images;
+    const auto size_of = [&](size_t i) {
+      images.push_back(images.empty() ? image : dataset.read(i));
+      return PictureSize{images.back().height, images.back().width};
+    };
+    const Composition composition = compose(index, maker.transform, /*join=*/true, {indices, size_of}, random);
+    write_composition(images, composition, maker.transform, out);
+    maker.labels->write_joined(composition.tiles, labels_out);
   }
 
-  /// Writes an image alone or, in a share of all cases, a mosaic of it and three others of the epoch.
-  void add_picture(const Transform& transform, size_t index, const Image& image, Random& random, uint8_t* out,
-                   std::vector<Tile>& tiles) const {
-    const bool mosaic = transform.mosaic > 0 && random.uniform(0, 1) < transform.mosaic;
-    std::vector<Image> images = {image};
-    std::vector<Placed> placed;
-    tiles.push_back({index, {image.height, image.width}, {}});
-    if (mosaic) {
-      std::array<PictureSize, 4> sizes = {tiles.back().size};
-      for (size_t i = 1; i < sizes.size(); ++i) {
-        const size_t other = another(random);
-        images.push_back(dataset.read(other));
-        sizes[i] = {images[i].height, images[i].width};
-        tiles.push_back({other, sizes[i], {}});
-      }
-      const std::array<Placed, 4> drawn = draw_mosaic(sizes, transform, random);
-      placed.assign(drawn.begin(), drawn.end());
-    } else {
-      placed.push_back(draw_placed(tiles.back().size, transform, random));
+  /// Plans a training image for a GPU, and writes its labels.
+  void plan(const Maker& maker, Batch& batch, size_t i, Random& random, int64_t* labels_out) const {
+    const Transform& transform = maker.transform;
+    const size_t index = batch.indices[i];
+    const Random drawn = random;
+    if (transform.fit == Fit::crop) {
+      const PicturePlan& plan = batch.plans[i] = plan_picture(dataset, index, transform, random);
+      batch.sizes[i] = {plan.image.height, plan.image.width};
+      maker.labels->write_training(index, batch.sizes[i], drawn, labels_out);
+      return;
     }
-    for (size_t i = 0; i < placed.size(); ++i) tiles[tiles.size() - placed.size() + i].placed = placed[i];
-    place(images, transform, placed, out);
-    if (transform.order == ChannelOrder::bgr) exchange_red_and_blue(out, transform.height, transform.width);
+    const bool join = options.join && transform.joins();
+    Composition composition;
+    batch.placed[i] = plan_placed(dataset, indices, index, transform, join, random, composition);
+    batch.sizes[i] = composition.tiles.front().size;
+    join ? maker.labels->write_joined(composition.tiles, labels_out)
+         : maker.labels->write_training(index, batch.sizes[i], drawn, labels_out);
   }
 
   size_t another(Random& random) const { return indices[random.below(static_cast<uint32_t>(indices.size()))]; }

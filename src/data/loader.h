@@ -13,6 +13,7 @@
 #include "src/data/dataset.h"
 #include "src/data/labels.h"
 #include "src/data/picture_plan.h"
+#include "src/data/placed_plan.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -44,14 +45,15 @@ struct Batch {
   std::vector<int64_t> labels_shape;  ///< LabelWriter::shape()
   std::vector<size_t> indices;        ///< [size], into the data set
   std::vector<PictureSize> sizes;     ///< [size], of the images as they were read
-  std::vector<PicturePlan> plans;     ///< [size] in place of `images`, with LoaderOptions::plan
+  std::vector<PicturePlan> plans;     ///< [size] in place of `images`, with LoaderOptions::plan and Fit::crop
+  std::vector<PlacedPlan> placed;     ///< [size] likewise, with another fit
 };
 
 struct LoaderOptions {
   int batch_size = 64;
   bool train = false;  ///< shuffle, augment, drop the last short batch
   bool join = true;    ///< training: make images of several (mosaic, mixup), if the transform says so
-  bool plan = false;   ///< training: images are planned (src/data/picture_plan.h), for a GPU to decode
+  bool plan = false;   ///< training: images are planned (picture_plan.h, placed_plan.h), for a GPU to decode
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch

@@ -39,6 +39,7 @@ class MaskFolder : public Dataset {
   Labels labels() const override { return Labels::pixels; }
   int label(size_t index) const override;
   Image read(size_t index) const override { return images_->read(index); }
+  std::optional<std::string> file(size_t index) const override { return images_->file(index); }
   /// Throws Error(data), too, for a pixel that is no class and not without one, naming it.
   Image mask(size_t index) const override;
   const std::vector<std::string>& class_names() const override { return classes_.names; }

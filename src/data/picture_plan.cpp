@@ -8,8 +8,39 @@
 namespace octet {
 namespace {
 
-/// Returns the filter of an axis of the network's input: `wanted` places of a filter's, from `start` on, which may
-/// reach over its ends; mirrored; over inputs that begin at `offset`.
+/// Returns the part of a rectangle that lies in the input.
+Rectangle inside_input(const Rectangle& r, const Transform& t) {
+  const int top = std::clamp(r.top, 0, t.height), left = std::clamp(r.left, 0, t.width);
+  return {top, left, std::clamp(r.top + r.height, top, t.height) - top,
+          std::clamp(r.left + r.width, left, t.width) - left};
+}
+
+const uint8_t* bytes_of(const std::string& file) { return reinterpret_cast<const uint8_t*>(file.data()); }
+
+}  // namespace
+
+PictureFile read_picture_file(const Dataset& dataset, size_t index) {
+  PictureFile picture;
+  std::optional<std::string> file = dataset.file(index);
+  if (!file) {
+    picture.image = dataset.read(index);
+    picture.why_cpu = "no files";
+    return picture;
+  }
+  const std::string name = dataset.describe(index);
+  const PictureHeader header = decode_header(bytes_of(*file), file->size(), name);
+  const bool turned = dataset.orientation() == Orientation::exif && header.orientation != 1;
+  if (!turned && header.why_cpu.empty()) {
+    picture.file = std::move(*file);
+    picture.image = {header.height, header.width, dataset.channels(), {}};
+  } else {
+    picture.image = decode_image(bytes_of(*file), file->size(), dataset.channels(), name, dataset.orientation());
+    picture.why_cpu = header.why_cpu.empty() ? "turned as their EXIF data says" : header.why_cpu;
+  }
+  dataset.require_size(index, {picture.image.height, picture.image.width});
+  return picture;
+}
+
 ResizeFilter part_of(const ResizeFilter& whole, int start, int wanted, bool mirrored, int offset) {
   const int outputs = static_cast<int>(whole.outputs());
   ResizeFilter part{whole.taps, {}, {}, {}};
@@ -24,48 +55,14 @@ ResizeFilter part_of(const ResizeFilter& whole, int start, int wanted, bool mirr
   return part;
 }
 
-/// Returns the part of a rectangle that lies in the input.
-Rectangle inside_input(const Rectangle& r, const Transform& t) {
-  const int top = std::clamp(r.top, 0, t.height), left = std::clamp(r.left, 0, t.width);
-  return {top, left, std::clamp(r.top + r.height, top, t.height) - top,
-          std::clamp(r.left + r.width, left, t.width) - left};
-}
-
-const uint8_t* bytes_of(const std::string& file) { return reinterpret_cast<const uint8_t*>(file.data()); }
-
-/// Reads the file's bytes if a GPU decodes them, else its pixels.
-PicturePlan read_picture(const Dataset& dataset, size_t index) {
-  PicturePlan plan;
-  std::optional<std::string> file = dataset.file(index);
-  if (!file) {
-    plan.image = dataset.read(index);
-    plan.why_cpu = "no files";
-    return plan;
-  }
-  const std::string name = dataset.describe(index);
-  const PictureHeader header = decode_header(bytes_of(*file), file->size(), name);
-  const bool turned = dataset.orientation() == Orientation::exif && header.orientation != 1;
-  if (!turned && header.why_cpu.empty()) {
-    plan.file = std::move(*file);
-    plan.image = {header.height, header.width, dataset.channels(), {}};
-  } else {
-    plan.image = decode_image(bytes_of(*file), file->size(), dataset.channels(), name, dataset.orientation());
-    plan.why_cpu = header.why_cpu.empty() ? "turned as their EXIF data says" : header.why_cpu;
-  }
-  return plan;
-}
-
-}  // namespace
-
 std::string why_not_planned(const Transform& t) {
-  if (t.fit != Fit::crop) return "data.fit: other images than crops are made on the CPU";
   if (t.jitter.any() || t.rand_augment > 0 || t.mixup_alpha > 0)
     return "data.color_jitter, rand_augment and mixup_alpha change pixels on the CPU";
   return "";
 }
 
 PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& t, Random& random) {
-  PicturePlan plan = read_picture(dataset, index);
+  PicturePlan plan{read_picture_file(dataset, index)};
   const PictureSize size{plan.image.height, plan.image.width};
   const PictureSize resized = t.resize > 0 && !t.random_resized_crop ? resized_size(size, t.resize) : size;
   const Augmentation drawn = draw_augmentation(resized, t, random);
@@ -81,10 +78,10 @@ PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& 
   return plan;
 }
 
-void decode_by_cpu(PicturePlan& plan, int channels, const std::string& name, const std::string& why) {
-  plan.image = decode_image(bytes_of(plan.file), plan.file.size(), channels, name);
-  plan.file.clear();
-  plan.why_cpu = why;
+void decode_by_cpu(PictureFile& picture, int channels, const std::string& name, const std::string& why) {
+  picture.image = decode_image(bytes_of(picture.file), picture.file.size(), channels, name);
+  picture.file.clear();
+  picture.why_cpu = why;
 }
 
 }  // namespace octet

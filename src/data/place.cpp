@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "src/data/colours.h"
+#include "kernels/operators/placed_pixel.h"
 
 namespace octet {
 namespace {
@@ -49,59 +49,55 @@ double draw_shift(const Transform& t, int side, Random& random) {
 void draw_changes(Placed& placed, const Transform& t, Random& random) {
   if (t.flip) placed.flip = random.below(2) == 1;
   if (!t.hsv) return;
-  placed.hue = draw_change(kMostHue, random);
-  placed.saturation = draw_change(kMostSaturation, random);
-  placed.value = draw_change(kMostValue, random);
+  placed.colours.hue = draw_change(kMostHue, random);
+  placed.colours.saturation = draw_change(kMostSaturation, random);
+  placed.colours.value = draw_change(kMostValue, random);
 }
 
 Box box_of(const Rectangle& r) { return {1.0 * r.left, 1.0 * r.top, 1.0 * r.width, 1.0 * r.height}; }
 
-/// Writes a pixel of an image at (x, y) from its corner: the mean of the four whose centres are nearest, weighted by
-/// how near they are; of classes the one that is there.
+/// Writes a pixel of an image at (x, y) from its corner: of classes the one that is there.
+template <int kChannels>
 void write_pixel(const Image& image, double x, double y, bool classes, uint8_t* out) {
+  using Pixel = kernels::PixelOf<kChannels>;
   const auto at = [&](int row, int column) {
     const int inside_row = std::clamp(row, 0, image.height - 1), inside_column = std::clamp(column, 0, image.width - 1);
-    return &image.pixels[(static_cast<size_t>(inside_row) * image.width + inside_column) * image.channels];
+    Pixel pixel;
+    std::copy_n(&image.pixels[(static_cast<size_t>(inside_row) * image.width + inside_column) * kChannels], kChannels,
+                pixel.values);
+    return pixel;
   };
-  if (classes) {
-    std::copy_n(at(static_cast<int>(y), static_cast<int>(x)), image.channels, out);
-    return;
-  }
-  const double left = std::floor(x - 0.5), top = std::floor(y - 0.5);
-  const auto right = static_cast<float>(x - 0.5 - left), down = static_cast<float>(y - 0.5 - top);
-  const int row = static_cast<int>(top), column = static_cast<int>(left);
-  const uint8_t *a = at(row, column), *b = at(row, column + 1), *c = at(row + 1, column), *d = at(row + 1, column + 1);
-  const auto between = [](float from, float to, float share) { return from + (to - from) * share; };
-  for (int i = 0; i < image.channels; ++i)
-    out[i] = static_cast<uint8_t>(between(between(a[i], b[i], right), between(c[i], d[i], right), down) + 0.5f);
+  const Pixel pixel =
+      classes ? at(static_cast<int>(y), static_cast<int>(x)) : kernels::mean_of_nearest<kChannels>(x, y, at);
+  std::copy_n(pixel.values, kChannels, out);
 }
 
-/// Writes the pixels of the input that show `seen` of an image which lies, before it is turned, at `part`.
-void add_turned(const Image& image, const Transform& t, const Rectangle& seen, const Placed& placed, uint8_t* out) {
-  const Box reached = around(cut_to(turned(box_of(seen), placed.turn), t.width, t.height));
-  const Turn back = placed.turn.inverse();
-  const int end_y = std::min(t.height, static_cast<int>(reached.y + reached.height) + 1);
-  const int end_x = std::min(t.width, static_cast<int>(reached.x + reached.width) + 1);
-  for (int y = static_cast<int>(reached.y); y < end_y; ++y)
-    for (int x = static_cast<int>(reached.x); x < end_x; ++x) {
-      const Point from = back({x + 0.5, y + 0.5});
+/// Writes the pixels of the input that show a resized image after it is turned.
+template <int kChannels>
+void add_turned(const Image& image, const Transform& t, const Shown& shown, const Rectangle& part, uint8_t* out) {
+  const Rectangle &seen = shown.seen, &reached = shown.reached;
+  for (int y = reached.top; y < reached.top + reached.height; ++y)
+    for (int x = reached.left; x < reached.left + reached.width; ++x) {
+      const Point from = shown.back({x + 0.5, y + 0.5});
       if (from.x < seen.left || from.x >= seen.left + seen.width || from.y < seen.top ||
           from.y >= seen.top + seen.height)
         continue;
-      write_pixel(image, from.x - placed.part.left, from.y - placed.part.top, t.classes,
-                  out + (static_cast<size_t>(y) * t.width + x) * t.channels);
+      write_pixel<kChannels>(image, from.x - part.left, from.y - part.top, t.classes,
+                             out + (static_cast<size_t>(y) * t.width + x) * kChannels);
     }
 }
 
 void add_placed(const Image& image, const Transform& t, const Placed& placed, uint8_t* out) {
   const Rectangle& part = placed.part;
-  const Rectangle seen = shared(part, placed.visible);
+  const Shown shows = shown(placed, t);
+  const Rectangle& seen = shows.seen;
   if (seen.height == 0 || seen.width == 0) return;
   const size_t row = static_cast<size_t>(t.width) * t.channels, bytes = static_cast<size_t>(seen.width) * t.channels;
   Image resized = resize(view(image), part.height, part.width, t);
   if (placed.flip) mirror(resized.pixels.data(), resized.height, resized.width, resized.channels);
-  if (!t.classes) change_colours(resized, placed);
-  if (!placed.turn.none()) return add_turned(resized, t, seen, placed, out);
+  if (!t.classes) change_colours(resized, placed.colours);
+  if (!placed.turn.none())
+    return t.channels == 1 ? add_turned<1>(resized, t, shows, part, out) : add_turned<3>(resized, t, shows, part, out);
   for (int y = seen.top; y < seen.top + seen.height; ++y) {
     const size_t from = (static_cast<size_t>(y - part.top) * part.width + (seen.left - part.left)) * t.channels;
     std::memcpy(out + y * row + static_cast<size_t>(seen.left) * t.channels, &resized.pixels[from], bytes);
@@ -224,22 +220,23 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& t, con
   return if_enough(around(shape), area(shape), whole * placed.turn.area());
 }
 
-void change_colours(Image& image, const Placed& placed) {
-  const auto changed = [](float value, int by) { return std::clamp(value + static_cast<float>(by), 0.0f, 255.0f); };
-  if (placed.hue == 0 && placed.saturation == 0 && placed.value == 0) return;
+Shown shown(const Placed& placed, const Transform& t) {
+  const Rectangle seen = shared(placed.part, placed.visible);
+  if (placed.turn.none()) return {seen, seen, {}};
+  const Polygon shape = cut_to(turned(box_of(seen), placed.turn), t.width, t.height);
+  if (shape.empty()) return {seen, {}, placed.turn.inverse()};
+  const Box box = around(shape);
+  const int top = static_cast<int>(box.y), left = static_cast<int>(box.x);
+  const int bottom = std::min(t.height, static_cast<int>(box.y + box.height) + 1);
+  const int right = std::min(t.width, static_cast<int>(box.x + box.width) + 1);
+  return {seen, {top, left, bottom - top, right - left}, placed.turn.inverse()};
+}
+
+void change_colours(Image& image, const kernels::ColourChange& by) {
+  if (by.none()) return;
   const auto step = static_cast<size_t>(image.channels);
-  for (size_t i = 0; i < image.pixels.size(); i += step) {
-    uint8_t* pixel = &image.pixels[i];
-    if (step == 1) {
-      *pixel = static_cast<uint8_t>(changed(*pixel, placed.value));
-      continue;
-    }
-    Hsv hsv = hsv_of(pixel);
-    hsv.hue += static_cast<float>(placed.hue) / 60;
-    if (hsv.saturation > 0) hsv.saturation = changed(hsv.saturation, placed.saturation);
-    hsv.value = changed(hsv.value, placed.value);
-    write_rgb(hsv, pixel);
-  }
+  const auto change = step == 1 ? kernels::change_colour<1> : kernels::change_colour<3>;
+  for (size_t i = 0; i < image.pixels.size(); i += step) change(by, &image.pixels[i]);
 }
 
 void place(std::span<const Image> images, const Transform& t, std::span<const Placed> placed, uint8_t* out) {
@@ -268,8 +265,8 @@ Polygon cut_at(const Polygon& polygon, const Room& room) {
 }  // namespace
 
 Point Turn::operator()(const Point& point) const {
-  const double x = point.x - centre.x, y = point.y - centre.y;
-  return {centre.x + xx * x + xy * y, centre.y + yx * x + yy * y};
+  const kernels::PlaneTurn turn = plane();
+  return {turn.x_of(point.x, point.y), turn.y_of(point.x, point.y)};
 }
 
 Turn Turn::inverse() const {

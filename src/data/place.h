@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/operators/place.h"
 #include "src/base/random.h"
 #include "src/data/boxes.h"
 #include "src/data/transform.h"
@@ -30,6 +31,7 @@ struct Turn {
   double area() const { return xx * yy - xy * yx; }  ///< of what had the area 1
   Point operator()(const Point& point) const;
   Turn inverse() const;
+  kernels::PlaneTurn plane() const { return {xx, xy, yx, yy, centre.x, centre.y}; }
 };
 
 /// Draws a rotation by up to `degrees`, clockwise or not, and a shear of x and of y by up to `shear` degrees each,
@@ -64,7 +66,7 @@ struct Placed {
   Rectangle visible;  ///< of the input: what is not cut off; within the input unless it is turned
   Turn turn;          ///< of the input, after all else; what it turns out of the input is cut off
   bool flip = false;  ///< the image is mirrored where it lies
-  int hue = 0, saturation = 0, value = 0;  ///< what change_colours() adds
+  kernels::ColourChange colours;  ///< what change_colours() adds
 };
 Placed draw_placed(const PictureSize& image, const Transform& transform, Random& random);
 
@@ -78,9 +80,16 @@ std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, cons
 /// around what is left. An empty box if less than a pixel of one side or a tenth of the area is left.
 Box placed_box(const Box& box, const PictureSize& image, const Transform& transform, const Placed& placed);
 
-/// Adds to hue (in degrees), saturation and value (0..255) of an RGB image, which stay within what they can be; grey
-/// pixels have a value only.
-void change_colours(Image& image, const Placed& placed);
+/// Which pixels of the input show an image that is placed, and what of it.
+struct Shown {
+  Rectangle seen;     ///< of the input before it is turned: what of `part` is not cut off. Empty: nothing is
+  Rectangle reached;  ///< of the input: outside of it nothing of the image is shown; `seen` of one that is not turned
+  Turn back;          ///< from the input to where it was before it was turned
+};
+Shown shown(const Placed& placed, const Transform& transform);
+
+/// Adds to hue, saturation and value of all pixels, as kernels::change_colour() does.
+void change_colours(Image& image, const kernels::ColourChange& by);
 
 /// Writes the images, each resized to its part and turned, to out, [height, width, channels] of the transform; the rest
 /// is kLetterboxGrey, of a mask kUnlabelled. Channels stay as the images have them.

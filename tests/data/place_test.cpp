@@ -163,8 +163,8 @@ TEST(Place, DrawsAllOfItsRangesAndNothingBeyond) {
     const double x = placed.part.left + placed.part.width / 2.0 - 100,
                  y = placed.part.top + placed.part.height / 2.0 - 50;
     left = std::min(left, x), right = std::max(right, x), up = std::min(up, y), down = std::max(down, y);
-    hue = std::max(hue, std::abs(placed.hue));
-    unchanged += placed.hue == 0;
+    hue = std::max(hue, std::abs(placed.colours.hue));
+    unchanged += placed.colours.hue == 0;
   }
   EXPECT_NEAR(least, 0.5, 0.01);
   EXPECT_NEAR(most, 1.5, 0.01);
@@ -177,7 +177,7 @@ TEST(Place, DrawsAllOfItsRangesAndNothingBeyond) {
 }
 
 TEST(Place, ColoursChangeInHueSaturationAndValue) {
-  const auto changed = [](std::vector<uint8_t> rgb, const Placed& by) {
+  const auto changed = [](std::vector<uint8_t> rgb, const kernels::ColourChange& by) {
     Image image{1, 1, 3, std::move(rgb)};
     change_colours(image, by);
     return image.pixels;
