@@ -141,10 +141,9 @@ struct DataChecks : Checks {
   void check_decode() const {
     const DataRecipe& d = recipe.data;
     if (d.decode == Decoding::cpu) return;
-    require(d.format == "image_folder" && d.labels == Labels::image, "data.decode",
-            "gpu decodes image_folder with labels image; leave it out");
-    require(d.fit == Fit::crop, "data.decode",
-            fmt::format("gpu makes crops, but data.fit is {}; leave it out", name_in(kFits, d.fit)));
+    require(d.format == "image_folder" || has_boxes(d.format), "data.decode",
+            fmt::format("gpu decodes files, of image_folder, coco, voc and yolo, but data.format is {}; leave it out",
+                        d.format));
     require(d.color_jitter.empty() && d.rand_augment == 0 && d.mixup_alpha == 0, "data.decode",
             "gpu, but data.color_jitter, rand_augment and mixup_alpha change pixels on the CPU; leave it out");
   }

@@ -57,7 +57,8 @@ void add_data(std::vector<Field>& fields) {
   s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");
   s.add("workers", &D::workers, range(0, 256), "threads that decode ahead; 0: none");
   s.add("decode", &D::decode, kDecodings,
-        "image_folder with labels image, fit crop: who decodes JPEGs that are trained on; gpu: nvJPEG, see above");
+        "image_folder, coco, voc, yolo: who decodes JPEGs that are trained on, and makes the batches; gpu: nvJPEG, see "
+        "above");
   s.add("synthetic_size", &D::synthetic_size, range(2, 10000000), "synthetic: images in each set");
   s.add("synthetic_classes", &D::synthetic_classes, range(2, 1000), "synthetic: classes; with labels pixels 2 or 4");
   s.add("labels", &D::labels, kLabels,

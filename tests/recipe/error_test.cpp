@@ -59,9 +59,9 @@ TEST(RecipeErrors, DecodingByTheGpuIsNamedWhereItDoesNotFit) {
       "data: {format: image_folder, path: x, image_size: 64, decode: gpu}\nmodel: {name: resnet18}\n";
   EXPECT_EQ(parse_recipe(folder, "r.yaml").data.decode, Decoding::gpu);
   EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").data.decode, Decoding::cpu);
-  expect_parts(refusal(kMinimal, {"data.decode=gpu"}), {"data.decode: gpu decodes image_folder with labels image"});
+  expect_parts(refusal(kMinimal, {"data.decode=gpu"}), {"data.decode: gpu decodes files, of image_folder, coco, voc"});
   expect_parts(refusal(folder, {"data.decode=gpus"}), {"unknown value 'gpus'; did you mean 'gpu'?"});
-  expect_parts(refusal(folder, {"data.fit=stretch"}), {"data.decode: gpu makes crops, but data.fit is stretch"});
+  EXPECT_EQ(parse_recipe(folder, "r.yaml", {"data.fit=stretch"}).data.fit, Fit::stretch);
   for (const char* key : {"color_jitter=[0.1, 0, 0, 0]", "rand_augment=1", "mixup_alpha=1"})
     expect_parts(refusal(folder, {std::string("data.") + key}), {"data.decode: gpu, but data.color_jitter"});
   EXPECT_EQ(parse_recipe(folder, "r.yaml", {"data.random_erasing=0.2", "data.cutout=8"}).data.decode, Decoding::gpu);

@@ -38,9 +38,12 @@ using Course = std::vector<std::pair<int, long>>;
 /// Runs the course; of `epochs` epochs those that follow others are begun before.
 void expect_cpu_bytes(const RunData& data, ResidentImages resident_images,
                       const Course& course = {{0, 0}, {1, 2}, {5, 0}}, int epochs = 0) {
-  const auto expected = make_batches(data, {.batch_size = kBatch});
-  const auto actual = make_batches(
-      data, {.batch_size = kBatch, .device = {at::kCUDA, 0}, .resident_images = resident_images, .epochs = epochs});
+  const auto expected = make_batches(data, {.batch_size = kBatch, .joining_epochs = 2});
+  const auto actual = make_batches(data, {.batch_size = kBatch,
+                                          .device = {at::kCUDA, 0},
+                                          .resident_images = resident_images,
+                                          .joining_epochs = 2,
+                                          .epochs = epochs});
   int compared = 0, wanted = 0;
   for (const auto& [epoch, first] : course) {
     wanted += static_cast<int>(7 - first);

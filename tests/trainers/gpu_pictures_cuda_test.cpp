@@ -6,15 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "src/base/error.h"
-#include "tests/cuda/gpu.h"
 #include "tests/data/pictures.h"
+#include "tests/trainers/decoded_batches.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/loop/batches.h"
 
@@ -27,28 +26,12 @@ using testing::JpegForm;
 using testing::noise;
 using testing::png_bytes;
 using testing::TemporaryFolder;
+using testing_trainers::Differences;
+using testing_trainers::differences;
 using testing_trainers::message_of;
+using testing_trainers::painted;
 
-constexpr int kBatch = 12;
-
-#define OCTET_NEEDS_NVJPEG() \
-  OCTET_NEEDS_GPU();         \
-  if (!why_no_nvjpeg().empty()) GTEST_SKIP() << "needs nvJPEG: " << why_no_nvjpeg()
-
-/// A smooth picture without symmetry, of a colour of its own: red grows to the right, green downwards, blue along a
-/// wave.
-Image painted(int height, int width, int number) {
-  Image image{height, width, 3, {}};
-  for (int y = 0; y < height; ++y) {
-    for (int x = 0; x < width; ++x) {
-      const double right = static_cast<double>(x) / width, down = static_cast<double>(y) / height;
-      image.pixels.push_back(static_cast<uint8_t>(20 + 200 * right));
-      image.pixels.push_back(static_cast<uint8_t>(30 + 180 * down));
-      image.pixels.push_back(static_cast<uint8_t>(128 + 90 * std::sin(3 * right + 5 * down + number)));
-    }
-  }
-  return image;
-}
+constexpr int kBatch = testing_trainers::kDecodedBatch;
 
 /// 30 files of different sizes in two classes, written by `file(height, width, number)`.
 template <typename File>
@@ -79,46 +62,6 @@ RunData jpeg_data(const TemporaryFolder& folder, bool progressive = false) {
   return folder_of(folder, ".jpg", [&](int height, int width, int i) {
     return jpeg_bytes(painted(height, width, i), 92, progressive);
   });
-}
-
-/// Differences of values in levels of 8 bits, of all batches of three epochs.
-struct Differences {
-  double mean = 0, largest = 0;
-  int batches = 0;
-};
-
-Differences differences(const RunData& data) {
-  RunData on_cpu = data;
-  on_cpu.decode = Decoding::cpu;
-  const auto expected = make_batches(on_cpu, {.batch_size = kBatch});
-  const auto actual = make_batches(data, {.batch_size = kBatch, .device = {at::kCUDA, 0}, .epochs = 3});
-  Differences found;
-  double sum = 0, values = 0;
-  for (int epoch = 0; epoch < 3; ++epoch) {
-    expected->begin({.seed = 9, .number = epoch}, 0);
-    actual->begin({.seed = 9, .number = epoch}, 0);
-    while (const Batches::Labelled* want = expected->next()) {
-      const Batches::Labelled* batch = actual->next();
-      if (batch == nullptr) {
-        ADD_FAILURE() << "a batch lacks";
-        return found;
-      }
-      EXPECT_TRUE(batch->labels.cpu().equal(want->labels));
-      const at::Tensor levels = batch->images.cpu().sub(want->images).abs().contiguous();  // [N, C, H, W]
-      const float* level = levels.const_data_ptr<float>();
-      const int64_t plane = levels.size(2) * levels.size(3);
-      for (int64_t i = 0; i < levels.numel(); ++i) {
-        const double difference = level[i] * data.std.at(static_cast<size_t>(i / plane % 3)) * 255;
-        sum += difference;
-        found.largest = std::max(found.largest, difference);
-      }
-      values += static_cast<double>(levels.numel());
-      ++found.batches;
-    }
-    EXPECT_EQ(actual->next(), nullptr);
-  }
-  found.mean = sum / values;
-  return found;
 }
 
 void expect_equal(const RunData& data) {

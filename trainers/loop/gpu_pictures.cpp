@@ -7,7 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/operators/resample.h"
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/data/picture_plan.h"
@@ -15,12 +14,6 @@
 
 namespace octet {
 namespace {
-
-static_assert(kernels::kResampleBits == kFilterBits);
-using kernels::ResampleAxis;
-using kernels::ResampledPicture;
-
-size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment; }
 
 size_t pixel_bytes(const Image& image) { return static_cast<size_t>(image.height) * image.width * image.channels; }
 
@@ -34,32 +27,9 @@ void make_room(PinnedBuffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes) buffer = {}, buffer = PinnedBuffer(bytes + bytes / 4);
 }
 
-size_t count_of(const ResizeFilter& filter) { return filter.outputs() * (ResampleAxis::kHead + filter.taps); }
-
-/// Writes a filter as the kernel reads it, at place `offset` of the filters.
-ResampleAxis put(const ResizeFilter& filter, int32_t* filters, size_t& offset) {
-  const ResampleAxis axis{static_cast<int64_t>(offset), filter.taps};
-  for (size_t i = 0; i < filter.outputs(); ++i) {
-    filters[offset++] = filter.first[i];
-    filters[offset++] = filter.count[i];
-    std::copy_n(filter.weights.begin() + static_cast<std::ptrdiff_t>(i * filter.taps), filter.taps, filters + offset);
-    offset += static_cast<size_t>(filter.taps);
-  }
-  return axis;
-}
-
-kernels::ResampleShape shape_of(const Transform& t, size_t batch) {
-  kernels::ResampleShape shape{static_cast<int>(batch),      t.height, t.width,  t.channels,
-                               t.order == ChannelOrder::bgr, {},       t.outside};
-  std::copy_n(t.fill.begin(), std::min<size_t>(t.fill.size(), std::size(shape.fill)), shape.fill);
-  return shape;
-}
-
 }  // namespace
 
 std::string why_not_decoded(const RunData& data) {
-  if (data.train_set->labels() != Labels::image)
-    return fmt::format("data.labels: {} are made on the CPU; use cpu", name_in(kLabels, data.train_set->labels()));
   if (const std::string why = why_not_planned(data.train_transform); !why.empty()) return why + "; use cpu";
   if (const std::string why = why_no_nvjpeg(); !why.empty()) return why + ", or use cpu";
   return "";
@@ -72,7 +42,8 @@ GpuPictures::GpuPictures(const RunData& data, size_t most_bytes)
 
 void GpuPictures::make(Batch& batch, int lane, uint8_t* images, CudaStream stream,
                        const std::function<void()>& before_writing) {
-  for (size_t first = 0; first < batch.plans.size();) {
+  const auto count = static_cast<size_t>(batch.size);
+  for (size_t first = 0; first < count;) {
     if (first > 0) {  // the part before is in the same memory
       lanes_[lane].made.record(stream);
       lanes_[lane].made.wait("making a part of a batch");
@@ -81,16 +52,17 @@ void GpuPictures::make(Batch& batch, int lane, uint8_t* images, CudaStream strea
     make_part(batch, first, end, lane, images, stream, before_writing);
     first = end;
   }
-  total_ += batch.plans.size();
-  for (const PicturePlan& plan : batch.plans)
-    if (plan.file.empty()) ++by_cpu_[plan.why_cpu];
+  for (const PlannedFile& file : files_of(batch, 0, count)) {
+    ++total_;
+    if (file.picture->file.empty()) ++by_cpu_[file.picture->why_cpu];
+  }
 }
 
-size_t GpuPictures::end_of_part(const Batch& batch, size_t first) const {
-  size_t end = first + 1, pixels = aligned(pixel_bytes(batch.plans[first].image));
-  for (; end < batch.plans.size(); ++end) {
-    pixels += aligned(pixel_bytes(batch.plans[end].image));
-    if (pixels > most_bytes_) break;
+size_t GpuPictures::end_of_part(Batch& batch, size_t first) const {
+  size_t end = first, pixels = 0;
+  for (; end < static_cast<size_t>(batch.size); ++end) {
+    for (const PlannedFile& file : files_of(batch, end, end + 1)) pixels += aligned(pixel_bytes(file.picture->image));
+    if (end > first && pixels > most_bytes_) break;
   }
   return end;
 }
@@ -98,73 +70,53 @@ size_t GpuPictures::end_of_part(const Batch& batch, size_t first) const {
 void GpuPictures::make_part(Batch& batch, size_t first, size_t end, int lane_number, uint8_t* images, CudaStream stream,
                             const std::function<void()>& before_writing) {
   Lane& lane = lanes_[lane_number];
-  size_t pixel_room = 0, filters = 0;
-  for (size_t i = first; i < end; ++i) {
-    const PicturePlan& plan = batch.plans[i];
-    pixel_room += aligned(pixel_bytes(plan.image));
-    filters += count_of(plan.rows) + count_of(plan.columns);
-  }
-  const size_t heads = aligned((end - first) * sizeof(ResampledPicture)), bytes = heads + filters * sizeof(int32_t);
-  make_room(lane.plans, bytes);
-  make_room(lane.device_plans, bytes, "plans of images");
+  const std::vector<PlannedFile> files = files_of(batch, first, end);
+  size_t pixel_room = 0;
+  for (const PlannedFile& file : files) pixel_room += aligned(pixel_bytes(file.picture->image));
+  const GpuPlans plans(batch, first, end);
+  make_room(lane.plans, plans.bytes());
+  make_room(lane.device_plans, plans.bytes(), "plans of images");
   make_room(lane.pixels, pixel_room, "decoded images");
 
-  auto* head = reinterpret_cast<ResampledPicture*>(lane.plans.data());
-  auto* weights = reinterpret_cast<int32_t*>(lane.plans.data() + heads);
   std::vector<uint8_t*> pixels;
-  size_t place = 0, offset = 0;
-  for (size_t i = first; i < end; ++i) {
-    const PicturePlan& plan = batch.plans[i];
+  size_t place = 0;
+  for (const PlannedFile& file : files) {
     pixels.push_back(lane.pixels.data() + place);
-    place += aligned(pixel_bytes(plan.image));
-    ResampledPicture picture{.pixels = pixels.back(),
-                             .stride = static_cast<int64_t>(plan.image.width) * plan.image.channels};
-    picture.rows = put(plan.rows, weights, offset);
-    picture.columns = put(plan.columns, weights, offset);
-    for (size_t f = 0; f < plan.filled.size(); ++f) {
-      const Rectangle& r = plan.filled[f];
-      const int sides[] = {r.top, r.left, r.top + r.height, r.left + r.width};
-      std::copy_n(sides, std::size(sides), picture.filled[f]);
-    }
-    head[i - first] = picture;
+    place += aligned(pixel_bytes(file.picture->image));
   }
-  decode(batch, first, pixels, lane_number, stream);
-  copy_to_device(lane.device_plans.data(), lane.plans.data(), bytes, stream);
+  plans.write(pixels, lane.plans.data());
+  decode(files, pixels, lane_number, stream);
+  copy_to_device(lane.device_plans.data(), lane.plans.data(), plans.bytes(), stream);
   before_writing();
-  const Transform& t = data_.train_transform;
-  kernels::cuda_resample(shape_of(t, end - first),
-                         {.pictures = reinterpret_cast<const ResampledPicture*>(lane.device_plans.data()),
-                          .filters = reinterpret_cast<const int32_t*>(lane.device_plans.data() + heads),
-                          .images = images + first * t.height * t.width * t.channels},
-                         stream);
+  plans.enqueue(data_.train_transform, lane.device_plans.data(), images, stream);
 }
 
-void GpuPictures::decode(Batch& batch, size_t first, const std::vector<uint8_t*>& pixels, int lane_number,
+void GpuPictures::decode(const std::vector<PlannedFile>& files, const std::vector<uint8_t*>& pixels, int lane_number,
                          CudaStream stream) {
   Lane& lane = lanes_[lane_number];
   size_t bytes = 0;
-  for (size_t i = 0; i < pixels.size(); ++i) bytes += aligned(batch.plans[first + i].file.size());
+  for (const PlannedFile& file : files) bytes += aligned(file.picture->file.size());
   make_room(lane.files, bytes);
-  std::vector<EncodedJpeg> files;
-  std::vector<size_t> owners;  // their places in the batch
-  uint8_t* file = lane.files.data();
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    const PicturePlan& plan = batch.plans[first + i];
-    if (plan.file.empty()) continue;
-    std::memcpy(file, plan.file.data(), plan.file.size());
-    files.push_back({file, plan.file.size(), pixels[i], plan.image.height, plan.image.width});
-    owners.push_back(first + i);
-    file += aligned(plan.file.size());
+  std::vector<EncodedJpeg> encoded;
+  std::vector<size_t> owners;  // their places in `files`
+  uint8_t* copy = lane.files.data();
+  for (size_t i = 0; i < files.size(); ++i) {
+    const PictureFile& picture = *files[i].picture;
+    if (picture.file.empty()) continue;
+    std::memcpy(copy, picture.file.data(), picture.file.size());
+    encoded.push_back({copy, picture.file.size(), pixels[i], picture.image.height, picture.image.width});
+    owners.push_back(i);
+    copy += aligned(picture.file.size());
   }
-  const NvJpeg::Refused refused = nvjpeg_.decode(lane_number, files, stream);
+  const NvJpeg::Refused refused = nvjpeg_.decode(lane_number, encoded, stream);
   share_among_threads(static_cast<int64_t>(refused.files.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const size_t owner = owners[refused.files[static_cast<size_t>(i)]], index = batch.indices[owner];
-      decode_by_cpu(batch.plans[owner], data_.train_transform.channels, data_.train_set->describe(index), refused.why);
+      const PlannedFile& file = files[owners[refused.files[static_cast<size_t>(i)]]];
+      decode_by_cpu(*file.picture, data_.train_transform.channels, data_.train_set->describe(file.index), refused.why);
     }
   });
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    const std::vector<uint8_t>& decoded = batch.plans[first + i].image.pixels;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::vector<uint8_t>& decoded = files[i].picture->image.pixels;
     if (!decoded.empty()) copy_to_device(pixels[i], decoded.data(), decoded.size(), stream);
   }
 }

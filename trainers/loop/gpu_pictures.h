@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // data.decode: gpu. Files of images become batches of pixels on the GPU: nvJPEG decodes them, or the CPU those that it
-// does not, and one kernel makes of them what training_pixels() makes on the CPU.
+// does not, and one kernel makes of them what the loader makes on the CPU: crops, or images placed as a whole, in
+// mosaics and mixed.
 #pragma once
 
 #include <array>
@@ -16,6 +17,7 @@
 #include "src/cuda/stream.h"
 #include "src/data/loader.h"
 #include "src/recipe/run.h"
+#include "trainers/loop/gpu_plans.h"
 
 namespace octet {
 
@@ -45,12 +47,12 @@ class GpuPictures {
     DeviceBuffer pixels, device_plans;
     Event made;
   };
-  size_t end_of_part(const Batch& batch, size_t first) const;
+  size_t end_of_part(Batch& batch, size_t first) const;
   /// Makes images [first, end) of the batch.
   void make_part(Batch& batch, size_t first, size_t end, int lane, uint8_t* images, CudaStream stream,
                  const std::function<void()>& before_writing);
-  /// Enqueues decoding them, image i to pixels[i - first].
-  void decode(Batch& batch, size_t first, const std::vector<uint8_t*>& pixels, int lane, CudaStream stream);
+  /// Enqueues decoding files[i] to pixels[i].
+  void decode(const std::vector<PlannedFile>& files, const std::vector<uint8_t*>& pixels, int lane, CudaStream stream);
 
   const RunData& data_;
   const size_t most_bytes_;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// data.decode: gpu for detectors and segmentation: images that are placed, turned, recoloured, in mosaics and mixed.
+// What the CPU decodes becomes the loader's bytes, JPEGs that the GPU decodes differ by few levels; boxes and masks are
+// equal.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/data/pictures.h"
+#include "tests/trainers/decoded_batches.h"
+
+namespace octet {
+namespace {
+
+using testing::jpeg_bytes;
+using testing::noise;
+using testing::png_bytes;
+using testing::TemporaryFolder;
+using testing_trainers::Differences;
+using testing_trainers::differences;
+using testing_trainers::painted;
+
+constexpr int kImages = 30;
+
+/// Images of different sizes, written by `file(height, width, number)`, with two boxes each.
+template <typename File>
+RunData boxes_of(const TemporaryFolder& folder, const std::string& ending, const File& file) {
+  std::string images, boxes;
+  for (int i = 0; i < kImages; ++i) {
+    const int height = 64 + i * 37 % 200, width = 64 + i * 53 % 300;
+    folder.write(fmt::format("train/{}{}", i, ending), file(height, width, i));
+    images += fmt::format(R"({}{{"id": {}, "file_name": "{}{}", "width": {}, "height": {}}})", i ? ", " : "", i, i,
+                          ending, width, height);
+    for (int k = 0; k < 2; ++k)
+      boxes += fmt::format(R"({}{{"image_id": {}, "category_id": {}, "bbox": [{}, {}, 31, {}]}})", i + k ? ", " : "", i,
+                           k, 3 + 30 * k, 5 + i, 15 + i);
+  }
+  folder.write("train.json", fmt::format(R"({{"images": [{}], "categories": [{{"id": 0, "name": "a"}},
+                                             {{"id": 1, "name": "b"}}], "annotations": [{}]}})",
+                                         images, boxes));
+  RunData data;
+  data.train_set =
+      open_dataset({.format = "coco", .path = folder.path(), .split = "train", .channels = 3, .labels = Labels::boxes});
+  for (size_t i = 0; i < kImages; ++i) data.train.push_back(i);
+  Transform& t = data.train_transform;
+  t.height = 160, t.width = 192;
+  t.fit = Fit::letterbox_corner;
+  t.order = ChannelOrder::bgr;
+  data.mean = {0, 0, 0};
+  data.std = {0.5f, 0.5f, 0.5f};
+  data.workers = 3;
+  data.decode = Decoding::gpu;
+  return data;
+}
+
+RunData png_boxes(const TemporaryFolder& folder) {
+  return boxes_of(folder, ".png", [](int height, int width, int i) {
+    return png_bytes(noise(height, width, 3, static_cast<uint64_t>(i)));
+  });
+}
+
+RunData jpeg_boxes(const TemporaryFolder& folder) {
+  return boxes_of(folder, ".jpg",
+                  [](int height, int width, int i) { return jpeg_bytes(painted(height, width, i), 92); });
+}
+
+void expect_loaders(const RunData& data) {
+  const Differences found = differences(data);
+  EXPECT_EQ(found.batches, 6);
+  EXPECT_EQ(found.largest, 0);
+}
+
+/// Half of YOLOX's changes of images, without mosaics: what a placed image alone may have.
+void change(Transform& t) {
+  t.flip = true;
+  t.scale = 0.5;
+  t.translate = 0.1;
+}
+
+TEST(GpuPlaced, WhatTheCpuDecodesIsTheLoaders) {
+  OCTET_NEEDS_NVJPEG();
+  const TemporaryFolder folder;
+  RunData data = png_boxes(folder);
+  expect_loaders(data);
+  Transform& t = data.train_transform;
+  change(t);
+  expect_loaders(data);
+  t.hsv = true;
+  expect_loaders(data);
+  t.degrees = 10, t.shear = 2;
+  expect_loaders(data);
+  t.mosaic = 0.6;
+  expect_loaders(data);
+  t.mixup = 0.5;
+  expect_loaders(data);
+  t.degrees = t.shear = 0;
+  t.order = ChannelOrder::rgb;
+  expect_loaders(data);
+}
+
+TEST(GpuPlaced, BatchesOfSeveralSizes) {
+  OCTET_NEEDS_NVJPEG();
+  const TemporaryFolder folder;
+  RunData data = png_boxes(folder);
+  Transform& t = data.train_transform;
+  change(t);
+  t.mosaic = 0.6;
+  t.multi_scale = 0.4;
+  ASSERT_EQ(input_sizes(t).size(), 5u);
+  expect_loaders(data);
+}
+
+TEST(GpuPlaced, MasksAreThoseOfTheLoader) {
+  OCTET_NEEDS_NVJPEG();
+  RunData data;
+  data.train_set = open_dataset({.format = "synthetic",
+                                 .split = "train",
+                                 .image_size = 90,
+                                 .synthetic_size = kImages,
+                                 .synthetic_classes = 4,
+                                 .labels = Labels::pixels});
+  for (size_t i = 0; i < kImages; ++i) data.train.push_back(i);
+  Transform& t = data.train_transform;
+  t.height = 120, t.width = 96;
+  t.fit = Fit::letterbox;
+  change(t);
+  t.degrees = 15;
+  t.mosaic = 0.5;
+  data.mean = {0.4f, 0.5f, 0.6f};
+  data.std = {0.2f, 0.25f, 0.3f};
+  data.decode = Decoding::gpu;
+  expect_loaders(data);
+  t = {.height = 80, .width = 84, .pad = 3, .flip = true};
+  expect_loaders(data);
+}
+
+/// The bounds of JPEGs that are cropped hold for those that are placed and turned. Where saturation grows, a grey pixel
+/// of one decoder stays grey and its neighbour's does not, so that with `hsv` single pixels differ by more.
+TEST(GpuPlaced, JpegsDifferByFewLevels) {
+  OCTET_NEEDS_NVJPEG();
+  const TemporaryFolder folder;
+  RunData data = jpeg_boxes(folder);
+  Transform& t = data.train_transform;
+  change(t);
+  t.degrees = 10, t.shear = 2;
+  t.mosaic = 0.6, t.mixup = 0.3;
+  const Differences found = differences(data);
+  std::printf("levels: mean %.4f, largest %.1f\n", found.mean, found.largest);
+  EXPECT_EQ(found.batches, 6);
+  EXPECT_LE(found.mean, 0.6);
+  EXPECT_LE(found.largest, 6);
+  EXPECT_GT(found.mean, 0) << "nothing was decoded by another decoder";
+  t.hsv = true;
+  const Differences recoloured = differences(data);
+  std::printf("levels with hsv: mean %.4f, largest %.1f\n", recoloured.mean, recoloured.largest);
+  EXPECT_LE(recoloured.mean, 1);
+}
+
+}  // namespace
+}  // namespace octet
