@@ -5,11 +5,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "kernels/operators/placed_pixel.h"
+#include "src/data/loader.h"
 #include "tests/data/pictures.h"
 #include "tests/trainers/decoded_batches.h"
+#include "trainers/loop/gpu_plans.h"
 
 namespace octet {
 namespace {
@@ -70,6 +77,39 @@ void expect_loaders(const RunData& data) {
   const Differences found = differences(data);
   EXPECT_EQ(found.batches, 6);
   EXPECT_EQ(found.largest, 0);
+}
+
+/// Needs no GPU: plans of a batch in two parts, read by the arithmetic of the kernel, give the loader's pixels.
+TEST(GpuPlans, AreWhatTheKernelReads) {
+  const TemporaryFolder folder;
+  const RunData data = png_boxes(folder);
+  Transform t = data.train_transform;
+  t.scale = 0.5, t.translate = 0.1, t.degrees = 10;
+  t.hsv = t.flip = true;
+  t.mosaic = 0.5, t.mixup = 0.5;
+  LoaderOptions options{.batch_size = 5, .train = true, .seed = 4};
+  Batch expected, batch;
+  Loader(*data.train_set, data.train, t, options).next(expected);
+  options.plan = true;
+  Loader(*data.train_set, data.train, t, options).next(batch);
+  std::vector<uint8_t> images(expected.images.size());
+  size_t files = 0;
+  for (const auto& [first, end] : std::vector<std::pair<size_t, size_t>>{{0, 2}, {2, 5}}) {
+    const GpuPlans plans(batch, first, end);
+    std::vector<uint8_t*> pixels;
+    for (const PlannedFile& file : files_of(batch, first, end)) pixels.push_back(file.picture->image.pixels.data());
+    files += pixels.size();
+    std::vector<uint64_t> memory(plans.bytes() / sizeof(uint64_t) + 1);
+    auto* bytes = reinterpret_cast<uint8_t*>(memory.data());
+    plans.write(pixels, bytes);
+    const kernels::PlaceShape shape{static_cast<int>(end - first), t.height, t.width, 3, true, kLetterboxGrey};
+    for (int n = 0; n < shape.batch; ++n)
+      for (int y = 0; y < t.height; ++y)
+        for (int x = 0; x < t.width; ++x)
+          kernels::write_placed_pixel<3>(shape, plans.placed(t, bytes, images.data()), n, y, x);
+  }
+  EXPECT_GT(files, 5u);
+  EXPECT_TRUE(std::equal(images.begin(), images.end(), expected.images.begin()));
 }
 
 /// Half of YOLOX's changes of images, without mosaics: what a placed image alone may have.

@@ -61,7 +61,7 @@ Error out_of_memory(const Phase& phase, const Position& position, const GpuMemor
 /// The step that did not fit into the GPU's memory.
 struct BatchProbe {
   Shape shape;                  ///< of an image
-  std::vector<int64_t> labels;  ///< shape of one image's labels: labels_shape(data, 1)
+  std::vector<int64_t> labels;  ///< shape of one image's labels: labels_shape() of one
   long batch_size = 0;          ///< that did not fit
   long micro_batches = 1;       ///< batch sizes are multiples of it
   bool recorded = false;        ///< steps are recorded as a CUDA graph, whose memory cannot reuse cached blocks

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "kernels/operators/place.h"
 #include "kernels/operators/resample.h"
 
 namespace octet {
@@ -108,25 +107,32 @@ void GpuPlans::write_placed(const std::vector<uint8_t*>& pixels, uint8_t* out) c
   }
 }
 
+uint8_t* GpuPlans::own_images(const Transform& t, uint8_t* images) const {
+  return images + first_ * static_cast<size_t>(batch_.input.height) * batch_.input.width * t.channels;
+}
+
+kernels::PlaceBatch GpuPlans::placed(const Transform& t, const uint8_t* plans, uint8_t* images) const {
+  return {.pictures = reinterpret_cast<const PlacedPicture*>(plans),
+          .tiles = reinterpret_cast<const PlacedTile*>(plans + tiles_),
+          .filters = reinterpret_cast<const int32_t*>(plans + filters_),
+          .images = own_images(t, images)};
+}
+
 void GpuPlans::enqueue(const Transform& t, const uint8_t* device_plans, uint8_t* images, CudaStream stream) const {
   const int count = static_cast<int>(end_ - first_), height = batch_.input.height, width = batch_.input.width;
   const bool reversed = t.order == ChannelOrder::bgr;
-  const auto* filters = reinterpret_cast<const int32_t*>(device_plans + filters_);
-  uint8_t* out = images + first_ * static_cast<size_t>(height) * width * t.channels;
   if (is_placed(batch_)) {
-    kernels::cuda_place({count, height, width, t.channels, reversed, kLetterboxGrey},
-                        {.pictures = reinterpret_cast<const PlacedPicture*>(device_plans),
-                         .tiles = reinterpret_cast<const PlacedTile*>(device_plans + tiles_),
-                         .filters = filters,
-                         .images = out},
+    kernels::cuda_place({count, height, width, t.channels, reversed, kLetterboxGrey}, placed(t, device_plans, images),
                         stream);
     return;
   }
   kernels::ResampleShape shape{count, height, width, t.channels, reversed, {}, t.outside};
   std::copy_n(t.fill.begin(), std::min<size_t>(t.fill.size(), std::size(shape.fill)), shape.fill);
-  kernels::cuda_resample(
-      shape, {.pictures = reinterpret_cast<const ResampledPicture*>(device_plans), .filters = filters, .images = out},
-      stream);
+  kernels::cuda_resample(shape,
+                         {.pictures = reinterpret_cast<const ResampledPicture*>(device_plans),
+                          .filters = reinterpret_cast<const int32_t*>(device_plans + filters_),
+                          .images = own_images(t, images)},
+                         stream);
 }
 
 }  // namespace octet

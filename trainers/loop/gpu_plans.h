@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/core/cuda.h"
+#include "kernels/operators/place.h"
 #include "src/cuda/memory.h"
 #include "src/data/loader.h"
 #include "src/data/transform.h"
@@ -35,6 +36,9 @@ class GpuPlans {
   /// Writes the plans. pixels: where on the device the decoded image of each of files_of() will be. out: [bytes()].
   void write(const std::vector<uint8_t*>& pixels, uint8_t* out) const;
 
+  /// Returns what cuda_place() reads where plans of placed images lie, and where it writes images [first, end).
+  kernels::PlaceBatch placed(const Transform& transform, const uint8_t* plans, uint8_t* images) const;
+
   /// Enqueues making the images of plans that were copied to the device. transform: that they go through, but for its
   /// size, which is the batch's. images: uint8 [batch.size, H, W, C], of which [first, end) are written.
   void enqueue(const Transform& transform, const uint8_t* device_plans, uint8_t* images, CudaStream stream) const;
@@ -42,6 +46,8 @@ class GpuPlans {
  private:
   void write_crops(const std::vector<uint8_t*>& pixels, uint8_t* out) const;
   void write_placed(const std::vector<uint8_t*>& pixels, uint8_t* out) const;
+
+  uint8_t* own_images(const Transform& transform, uint8_t* images) const;
 
   const Batch& batch_;
   const size_t first_, end_;
