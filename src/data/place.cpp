@@ -56,7 +56,8 @@ void draw_changes(Placed& placed, const Transform& t, Random& random) {
 
 Box box_of(const Rectangle& r) { return {1.0 * r.left, 1.0 * r.top, 1.0 * r.width, 1.0 * r.height}; }
 
-/// Writes a pixel of an image at (x, y) from its corner: of classes the one that is there.
+/// Writes what an image has at (x, y) from its corner: the mean of the nearest pixels, of classes the one that is
+/// there.
 template <int kChannels>
 void write_pixel(const Image& image, double x, double y, bool classes, uint8_t* out) {
   using Pixel = kernels::PixelOf<kChannels>;
@@ -222,7 +223,7 @@ Box placed_box(const Box& box, const PictureSize& image, const Transform& t, con
 
 Shown shown(const Placed& placed, const Transform& t) {
   const Rectangle seen = shared(placed.part, placed.visible);
-  if (placed.turn.none()) return {seen, seen, {}};
+  if (placed.turn.none() || seen.height == 0 || seen.width == 0) return {seen, seen, {}};
   const Polygon shape = cut_to(turned(box_of(seen), placed.turn), t.width, t.height);
   if (shape.empty()) return {seen, {}, placed.turn.inverse()};
   const Box box = around(shape);

@@ -44,7 +44,7 @@ TEST(PipelineCuda, TrainsCalibratesAndKeepsThePromise) {
 }
 
 /// Steps of three sizes of batches, as they are and recorded, train the same network but for the order of sums; a step
-/// that read another size's memory, or another batch, would not. The CPU's first epoch has the same batches.
+/// that read another size's memory, or another batch, would not. So does the CPU's float phase, of the same batches.
 TEST(PipelineCuda, ADetectorLearnsFromRecordedStepsOfSeveralSizes) {
   OCTET_NEEDS_GPU();
   const Folder folder("detector_sizes_cuda");
@@ -69,9 +69,12 @@ TEST(PipelineCuda, ADetectorLearnsFromRecordedStepsOfSeveralSizes) {
   ASSERT_EQ(recorded.epochs.size(), launched.epochs.size());
   for (size_t i = 0; i < launched.epochs.size(); ++i) {
     const double loss = launched.epochs[i].train_loss;
-    EXPECT_NEAR(recorded.epochs[i].train_loss, loss, 0.01 * loss) << "epoch " << i;
+    const double share = i < 4 ? 0.003 : 0.03;  // rounding to codes, and ranges, enlarge differences in QAT
+    EXPECT_NEAR(recorded.epochs[i].train_loss, loss, share * loss) << "epoch " << i;
+    if (i < 4) {
+      EXPECT_NEAR(on_cpu.epochs[i].train_loss, loss, share * loss) << "epoch " << i;
+    }
   }
-  EXPECT_NEAR(on_cpu.epochs[0].train_loss, launched.epochs[0].train_loss, 0.01 * launched.epochs[0].train_loss);
 }
 
 }  // namespace

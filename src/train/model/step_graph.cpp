@@ -5,6 +5,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #endif
@@ -14,13 +15,19 @@ namespace octet {
 #if OCTET_CUDA
 struct StepGraph::Recordings {
   int mode = -1;
-  std::map<int64_t, int> warm_ups;                // of each size
+  std::map<int64_t, int> steps;                   // of each size that came, up to the first that may be recorded
   std::map<int64_t, at::cuda::CUDAGraph> graphs;  // by size, with the memory of a step's activations and gradients
 
   void begin_mode(int next) {
     graphs.clear();
-    warm_ups.clear();
+    steps.clear();
     mode = next;
+  }
+
+  /// Counts a step of that size, and returns whether it may be recorded or replayed.
+  bool is_warm(int64_t size) {
+    if (int& own = steps[size]; own <= kWarmUps) ++own;
+    return std::all_of(steps.begin(), steps.end(), [](const auto& of_size) { return of_size.second > kWarmUps; });
   }
 
   /// Records a step and returns its graph. Smaller ones find the memory of a larger one free, since no step reads what
@@ -59,8 +66,7 @@ void StepGraph::run(int mode, const std::function<void()>& launches, int64_t siz
   if (recordings_ == nullptr) return launches();
   Recordings& all = *recordings_;
   if (mode != all.mode) all.begin_mode(mode);
-  if (int& warm_ups = all.warm_ups[size]; warm_ups < kWarmUps) {
-    ++warm_ups;
+  if (!all.is_warm(size)) {
     all.graphs.clear();  // their memory beside that of this step would be twice as much
     return launches();
   }

@@ -15,12 +15,12 @@ class StepGraph {
   ~StepGraph();
 
   /// Runs a step. `launches` must do the same work on the same memory whenever `mode` and `size` are the same; it may
-  /// allocate, but neither wait for the GPU nor read from it. In a new mode it is called for kWarmUps steps of a size,
-  /// in which cuDNN and others initialize, recorded in the next, and from then on replayed without being called.
+  /// allocate, but neither wait for the GPU nor read from it. In a new mode it is called for kWarmUps steps, in which
+  /// cuDNN and others initialize, recorded in the next, and from then on replayed without being called.
   ///
   /// size: how much a step works on, such as the pixels of its batch. Steps of several sizes may come in any order and
-  /// have a recording each. All recordings share one memory, which is that of the largest: while a size warms up there
-  /// are none, and a larger size than those recorded is recorded first.
+  /// have a recording each. All recordings share one memory, which is that of the largest: there are none before every
+  /// size that came had its kWarmUps steps, and a size that is larger than those recorded is recorded before them.
   void run(int mode, const std::function<void()>& launches, int64_t size = 0);
 
   void forget();  ///< releases the recordings' memory; from now on run() only calls
