@@ -6,11 +6,14 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -84,6 +87,69 @@ TEST(StepGraph, SizesShareOneMemory) {
   const size_t alone = held_after(one), of_three = held_after(mixed);
   EXPECT_GE(alone, kLargest * sizeof(float));
   EXPECT_LE(static_cast<double>(of_three), 1.25 * static_cast<double>(alone));
+}
+
+/// Returns all weights, and in QAT the observed ranges, after 60 steps on images of three sizes in mixed order.
+Weights after_steps_of_three_sizes(at::Device device, bool qat, bool recorded) {
+  ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};
+  std::vector<GraphNodeRecipe> nodes = testing_trainers::tiny_nodes();
+  nodes[6] = {"pool", "global_avg_pool", {}, {}};  // in place of flatten, so that it takes any size
+  nodes[7] = {"flatten", "flatten", {}, {}};
+  for (const GraphNodeRecipe& node : nodes) spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  const Graph graph = build_model(spec);
+  Weights weights = to_device(initial_weights(graph, 7), device);
+  OptimizerRecipe recipe = testing_trainers::short_recipe();
+  recipe.ema = 0.9;
+  Phase phase;
+  phase.name = qat ? "qat" : "float";
+  phase.recipe = &recipe;
+  phase.graph = &graph;
+  phase.weights = &weights;
+  std::unique_ptr<QuantizedModel> quantized;
+  if (qat) {
+    quantized = std::make_unique<QuantizedModel>(prepare(fuse(graph), QuantSpec()), weights,
+                                                 QuantizerOptions{.averaging = 0.1});
+    phase.quantized = quantized.get();
+  }
+  TrainStep step(phase);
+  const OwnStream stream(device);
+  StepGraph steps(recorded);
+  std::map<int, at::Tensor> images;  // by size, each in memory of its own
+  const at::Tensor labels = at::zeros({recipe.batch_size}, at::TensorOptions(device).dtype(at::kLong));
+  step.begin_epoch({});
+  for (int i = 0; i < 60; ++i) {
+    const int side = 8 * (1 + (i * i + i / 3) % 3);
+    at::manual_seed(i);
+    const at::Tensor drawn = at::rand({recipe.batch_size, 1, side, side});
+    if (!images[side].defined()) images[side] = drawn.to(device).contiguous(at::MemoryFormat::ChannelsLast);
+    images[side].copy_(drawn);
+    labels.copy_(at::randint(4, {recipe.batch_size}, at::kLong));
+    step.set(0.05, i);
+    steps.run(
+        0, [&] { step.launch(images[side], labels, {.observe = qat}); }, images[side].numel());
+  }
+  Weights all = copies_of(weights);
+  if (qat)
+    for (const auto& [name, tensor] : quantized->state()) all["quantizer." + name] = tensor.clone();
+  return all;
+}
+
+TEST(StepGraph, StepsOfSeveralSizesGiveTheBitsOfLaunchedOnes) {
+  OCTET_NEEDS_GPU();
+  set_switches(kGpu, {.deterministic = true});
+  for (const bool qat : {false, true}) {
+    SCOPED_TRACE(qat ? "qat" : "float");
+    testing_trainers::expect_same_bits(after_steps_of_three_sizes(kGpu, qat, false),
+                                       after_steps_of_three_sizes(kGpu, qat, true));
+  }
+}
+
+/// Needs no GPU.
+TEST(StepGraph, OnACpuItOnlyCalls) {
+  for (const bool qat : {false, true}) {
+    const Weights weights = after_steps_of_three_sizes(at::kCPU, qat, false);
+    for (const auto& [name, tensor] : weights) EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
+  }
 }
 
 TEST(StepGraph, AFailedRecordingLeavesTheStreamUsable) {
