@@ -19,7 +19,8 @@ inline constexpr int kDecodedBatch = 12;
 /// wave.
 Image painted(int height, int width, int number);
 
-/// Differences of values in levels of 8 bits, of all batches of three epochs, the last without mosaics and mixed images.
+/// Differences of values in levels of 8 bits, of all batches of three epochs, the last without mosaics and mixed
+/// images.
 struct Differences {
   double mean = 0, largest = 0;
   int batches = 0;
