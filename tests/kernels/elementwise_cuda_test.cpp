@@ -199,6 +199,24 @@ TEST(ElementwiseCuda, TablesOfChannelsAreTheDefinitions) {
   }
 }
 
+// The channels of YOLOX-S, narrow and uneven ones, many pixels and a single one.
+TEST(ElementwiseCuda, TablesOfManyChannelsAreTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(8);
+  for (const int channels : {4, 16, 32, 48, 64, 80, 96, 128, 144, 256, 512, 1008}) {
+    for (const int pixels : {1, 31, 400, 25600}) {
+      const long count = static_cast<long>(channels) * pixels;
+      const std::vector<uint8_t> tables = random_codes(random, channels * 256), x = random_codes(random, count);
+      std::vector<uint8_t> expected(count + 16, 77);
+      const Stream stream;
+      const DeviceBytes device_tables(tables, stream), device_x(x, stream), y(expected, stream);
+      channel_lookup_int8(tables.data(), channels, x.data(), count, expected.data());
+      cuda_channel_lookup_int8(device_tables.data(), channels, device_x.data(), count, y.data(), stream.get());
+      EXPECT_TRUE(y.read(stream) == expected) << pixels << " pixels of " << channels << " channels";
+    }
+  }
+}
+
 TEST(ElementwiseCuda, SubsamplePadIsTheDefinitions) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(4);

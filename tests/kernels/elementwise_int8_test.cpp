@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/operators/channel_lookup.h"
 #include "kernels/operators/copies.h"
 #include "kernels/operators/pixels.h"
 
@@ -220,6 +221,35 @@ TEST(Lookup, EachChannelHasItsTable) {
   for (int pixel = 0; pixel < 5; ++pixel)
     for (int c = 0; c < 3; ++c) EXPECT_EQ(y[pixel * 3 + c], tables[256 * c + x[pixel * 3 + c]]) << pixel << " " << c;
   EXPECT_EQ(y[15], 77);
+}
+
+// Index functions of a kernel: every word of every pixel once, every entry of the tables in a bank of its lane.
+TEST(ChannelLookupPlan, TakesEveryWordOnceAndGivesEachLaneItsBank) {
+  constexpr int kLanes = ChannelLookupPlan::kLanes, kWarps = 5;
+  for (const int channels : {4, 16, 32, 48, 64, 80, 96, 128, 144, 256, 512, 1008}) {
+    for (const int pixels : {1, 7, 100}) {
+      const ChannelLookupPlan plan(channels, pixels);
+      std::vector<int> taken(static_cast<size_t>(pixels) * plan.words);
+      for (int chunk = 0; chunk < plan.chunks; ++chunk)
+        for (int thread = 0; thread < kWarps * kLanes; ++thread) {
+          const int lane = thread % kLanes, word = plan.word(chunk, lane);
+          if (word < 0) continue;
+          for (int pixel = plan.first_pixel(thread / kLanes, lane); pixel < pixels; pixel += plan.step(kWarps))
+            ++taken[static_cast<size_t>(pixel) * plan.words + word];
+        }
+      EXPECT_EQ(taken, std::vector<int>(taken.size(), 1)) << channels << " channels, " << pixels << " pixels";
+    }
+  }
+  std::vector<int> used(4 * ChannelLookupPlan::kTableWords);
+  for (int channel = 0; channel < 4; ++channel)
+    for (uint32_t code = 0; code < 256; ++code)
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int byte = ChannelLookupPlan::table_byte(channel, code, lane);
+        ASSERT_LT(byte, static_cast<int>(used.size()));
+        ++used[byte];
+        EXPECT_EQ(byte / 4 % 32, lane) << "the bank";
+      }
+  EXPECT_EQ(used, std::vector<int>(used.size(), 1));
 }
 
 TEST(SubsamplePad, CopiesEveryStridePixelBetweenZeros) {
