@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling is bound by memory: a thread takes 16 neighbouring channels of an output pixel where the layout allows, else
-// one. Averages over large windows, such as global ones, split each window among threads and blocks.
+// one. Averages over large windows, such as global ones, split each window among threads and blocks; maxima over them
+// are taken along rows, then along columns.
 #include <algorithm>
 
 #include "kernels/core/codes.cuh"
@@ -183,6 +184,52 @@ __global__ void __launch_bounds__(kThreads)
   largest.store(a.y + static_cast<ptrdiff_t>(pixel) * a.s.out_stride + channel, a.s.channels - channel);
 }
 
+/// The shared memory of a block of separable_max_pool_kernel().
+size_t separable_bytes(const PoolShape& s) { return static_cast<size_t>(s.in_h) * s.out_w * kVector; }
+
+/// Whether a maximum of each row's part of a window, and then one over the rows, takes fewer steps than the window.
+bool is_separable(const PoolShape& s) {
+  constexpr size_t kSharedBytes = 48 << 10;  // what a launch may use without asking
+  return is_wide_window(s) && s.kernel_h > 1 && s.kernel_w > 1 && separable_bytes(s) <= kSharedBytes;
+}
+
+/// A block takes kVector channels of an image: first the maxima along rows, into shared memory, then along columns.
+/// Grid: images times vectors of a pixel. Strides and addresses are multiples of 16.
+__global__ void __launch_bounds__(kThreads)
+    separable_max_pool_kernel(PoolArgs a, uint32_t flip, uint32_t clamp_min, uint32_t clamp_max) {
+  using Vector = CodeVector<kVector>;
+  extern __shared__ __align__(16) uint8_t of_rows[];  // [in_h, out_w, kVector], flipped
+  const PoolShape& s = a.s;
+  const unsigned image = blockIdx.x / a.vectors;
+  const int channel = static_cast<int>(blockIdx.x % a.vectors) * kVector;
+  const auto add = [](Vector& largest, const Vector& codes, uint32_t turned) {
+#pragma unroll
+    for (int w = 0; w < Vector::kWords; ++w) largest.word[w] = __vmaxu4(largest.word[w], codes.word[w] ^ turned);
+  };
+  const Vector lowest = {clamp_min, clamp_min, clamp_min, clamp_min};
+  wait_for_previous_kernel();
+  for (int i = threadIdx.x; i < s.in_h * s.out_w; i += kThreads) {
+    const int row = i / s.out_w, left = i % s.out_w * s.stride_w - s.pad_w;
+    const uint8_t* from = a.x + (static_cast<ptrdiff_t>(image) * s.in_h + row) * s.in_w * s.in_stride + channel;
+    Vector largest = lowest;
+    for (int column = max(left, 0); column < min(left + s.kernel_w, s.in_w); ++column) {
+      add(largest, Vector::load(from + static_cast<ptrdiff_t>(column) * s.in_stride), flip);
+    }
+    largest.store(of_rows + i * kVector, kVector);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < s.out_h * s.out_w; i += kThreads) {
+    const int top = i / s.out_w * s.stride_h - s.pad_h;
+    Vector largest = lowest;
+    for (int row = max(top, 0); row < min(top + s.kernel_h, s.in_h); ++row) {
+      add(largest, Vector::load(of_rows + (row * s.out_w + i % s.out_w) * kVector), 0);
+    }
+    for (uint32_t& word : largest.word) word = __vminu4(word, clamp_max) ^ flip;
+    const ptrdiff_t pixel = static_cast<ptrdiff_t>(image) * s.out_h * s.out_w + i;
+    largest.store(a.y + pixel * s.out_stride + channel, s.channels - channel);
+  }
+}
+
 template <int kCodes>
 __global__ void __launch_bounds__(kThreads) avg_pool_kernel(PoolArgs a, AverageArgs average) {
   wait_for_previous_kernel();
@@ -242,9 +289,14 @@ void cuda_max_pool_int8(const PoolShape& shape, const MaxPoolParams& params, con
   const PoolArgs args = make_args(shape, data, codes);
   const uint32_t flip = params.is_signed ? 0x80808080u : 0;
   const auto four = [flip](int32_t code) { return (static_cast<uint32_t>(code) & 0xFF) * 0x01010101u ^ flip; };
-  const auto kernel = codes == kVector ? max_pool_kernel<kVector> : max_pool_kernel<1>;
-  launch_overlapped(kernel, blocks_for(args.threads, kThreads), kThreads, 0, stream, args, flip, four(params.clamp_min),
-                    four(params.clamp_max));
+  if (codes == kVector && is_separable(shape)) {
+    launch_overlapped(separable_max_pool_kernel, data.images * args.vectors, kThreads, separable_bytes(shape), stream,
+                      args, flip, four(params.clamp_min), four(params.clamp_max));
+  } else {
+    const auto kernel = codes == kVector ? max_pool_kernel<kVector> : max_pool_kernel<1>;
+    launch_overlapped(kernel, blocks_for(args.threads, kThreads), kThreads, 0, stream, args, flip,
+                      four(params.clamp_min), four(params.clamp_max));
+  }
   check_launch("max pooling");
 }
 

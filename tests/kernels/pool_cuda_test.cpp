@@ -132,6 +132,40 @@ TEST(PoolCuda, WideAveragesAreTheDefinitions) {
   EXPECT_GE(split, 4);
 }
 
+// Large windows, by rows and columns: those of YOLOX's spatial pyramid, uneven ones, clamped, and an image whose row
+// maxima do not fit in shared memory.
+TEST(PoolCuda, WideMaximaAreTheDefinitions) {
+  OCTET_NEEDS_GPU();
+  std::mt19937 random(5);
+  for (const auto [channels, side, kernel_h, kernel_w, stride, images] : {std::tuple{256, 20, 5, 5, 1, 1},
+                                                                          {256, 20, 9, 9, 1, 32},
+                                                                          {256, 20, 13, 13, 1, 3},
+                                                                          {17, 20, 13, 13, 1, 2},
+                                                                          {48, 15, 2, 9, 1, 2},
+                                                                          {48, 15, 9, 2, 3, 2},
+                                                                          {32, 13, 13, 13, 2, 2},
+                                                                          {16, 80, 5, 5, 1, 1}}) {
+    PoolCase c;
+    c.images = images;
+    PoolShape& s = c.shape;
+    s = {.channels = channels, .in_h = side, .in_w = side + 2, .kernel_h = kernel_h, .kernel_w = kernel_w};
+    s.stride_h = s.stride_w = stride;
+    s.pad_h = kernel_h / 2, s.pad_w = kernel_w / 2;
+    s.out_h = (s.in_h + 2 * s.pad_h - kernel_h) / stride + 1, s.out_w = (s.in_w + 2 * s.pad_w - kernel_w) / stride + 1;
+    s.in_stride = (channels + 15) / 16 * 16, s.out_stride = s.in_stride + 16;
+    c.x = random_codes(random, c.images * c.x_image());
+    for (const bool is_signed : {false, true}) {
+      const int lowest = is_signed ? -128 : 0;
+      for (const MaxPoolParams params :
+           {MaxPoolParams{is_signed, lowest, lowest + 255}, MaxPoolParams{is_signed, lowest + 90, lowest + 200}}) {
+        expect_equal(
+            c, 1, [&](const void* x, void* y) { max_pool_int8_reference(s, params, x, y); },
+            [&](const CudaPoolData& data, CudaStream stream) { cuda_max_pool_int8(s, params, data, stream); });
+      }
+    }
+  }
+}
+
 TEST(PoolCuda, AWindowMayLieInThePadding) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(3);
