@@ -85,6 +85,7 @@ struct ConvOutput {
   const uint8_t* residual;  ///< [pixels, residual_stride] or null
   void* y;                  ///< [pixels, out_stride]
   int pixels, out_c, out_stride, residual_stride;
+  bool float_words;  ///< whether four neighbouring floats of y are aligned to 16 bytes
 
   ConvOutput(const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
              const CudaChannelConstants& of_channels)
@@ -97,7 +98,8 @@ struct ConvOutput {
         pixels(data.images * g.out_h * g.out_w),
         out_c(g.out_c),
         out_stride(g.out_stride),
-        residual_stride(g.residual_stride) {}
+        residual_stride(g.residual_stride),
+        float_words(g.out_c % 4 == 0 && g.out_stride % 4 == 0 && address(data.y) % 16 == 0) {}
 };
 
 /// The words of codes that a thread reads or writes in one access.
@@ -213,25 +215,69 @@ __device__ __forceinline__ void store_codes(const ConvOutput& p, const Sums& sum
   }
 }
 
-/// Stores the sums of one thread as float32 logits, one by one: they are few, and their rows may be unaligned.
+/// Exchanges values among each kWords neighbouring lanes, so that afterwards four[i] is what four[lane % kWords] was in
+/// the i-th of these lanes. All lanes of the warp must call it.
+template <int kWords>
+__device__ __forceinline__ void transpose_lanes(float (&four)[kWords][4]) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int apart = 1; apart < kWords; apart *= 2) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if (i & apart) continue;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        float &low = four[i][c], &high = four[i + apart][c];
+        const bool upper = lane & apart;
+        const float other = __shfl_xor_sync(0xffffffff, upper ? low : high, apart);
+        low = upper ? other : low;
+        high = upper ? high : other;
+      }
+    }
+  }
+}
+
+/// Stores the sums of one thread as float32. Where rows are aligned to 16 bytes, neighbouring lanes exchange their
+/// values first and write neighbouring channels together, because memory is written in sectors of 32 bytes; other rows
+/// are written value by value. All lanes of the warp must call it, also those whose channels do not exist.
 template <class Sums>
 __device__ __forceinline__ void store_floats(const ConvOutput& p, const Sums& sums,
                                              const OutputOperands<Sums>& operands, int first_pixel, int channel) {
+  constexpr int kWords = Sums::kN / 2;
   const auto of_channel = [](const float4& four, int i) {
     return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
   };
+  // A lane's words come from kWords lanes, whose channels begin `apart` from each other.
+  const int in_group = threadIdx.x % kWords, apart = __shfl_down_sync(0xffffffff, channel, 1, 4) - channel;
+  const int spread = __shfl_sync(0xffffffff, apart, 0, 4);
 #pragma unroll
   for (int row = 0; row < Sums::kM * 2; ++row) {
     const int64_t pixel = first_pixel + row * 8;
-    if (pixel >= p.pixels) return;
+    float value[kWords][4];
 #pragma unroll
     for (int i = 0; i < Sums::kN * 2; ++i) {
-      const int k = channel + i;
-      if (k >= p.out_c) break;
       const int32_t acc = sums.value[row / 2][i / 2][row % 2 * 2 + i % 2];
-      const float t =
-          rescale(acc, of_channel(operands.multiplier[i / 4], i % 4), of_channel(operands.bias[i / 4], i % 4));
-      finish_output(p.epilogue, p.lookup, t, p.residual, pixel * p.residual_stride + k, p.y, pixel * p.out_stride + k);
+      float t = rescale(acc, of_channel(operands.multiplier[i / 4], i % 4), of_channel(operands.bias[i / 4], i % 4));
+      if (pixel < p.pixels && channel + i < p.out_c) {
+        t = p.epilogue.with_residual(t, p.residual, pixel * p.residual_stride + channel + i);
+      }
+      value[i / 4][i % 4] = t;
+    }
+    float* to = static_cast<float*>(p.y) + pixel * p.out_stride;
+    if (p.float_words) {
+      transpose_lanes(value);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        const int first = channel + (i - in_group) * spread + in_group * 4;
+        if (pixel < p.pixels && first < p.out_c) {
+          *reinterpret_cast<float4*>(to + first) = make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Sums::kN * 2; ++i) {
+        if (pixel < p.pixels && channel + i < p.out_c) to[channel + i] = value[i / 4][i % 4];
+      }
     }
   }
 }

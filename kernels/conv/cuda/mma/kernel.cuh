@@ -24,12 +24,14 @@ __device__ __forceinline__ void prefetch_residual(const MmaArgs& p, int first_pi
   }
 }
 
-/// Writes complete sums to the output, from the thread's first pixel and channel on.
+/// Writes complete sums to the output, from the thread's first pixel and channel on. All lanes of a warp call it.
 template <class Sums>
 __device__ __forceinline__ void store_sums(const MmaArgs& p, const Sums& sums, const OutputOperands<Sums>& operands,
                                            int pixel, int channel) {
   if (p.out.epilogue.float_output) {
     store_floats(p.out, sums, operands, pixel, channel);
+  } else if (channel >= p.g.out_c) {
+    return;
   } else if (p.out.residual != nullptr) {
     store_codes<true>(p.out, sums, operands, pixel, channel);
   } else {
@@ -133,17 +135,17 @@ __global__ void __launch_bounds__(kMmaTiles[kTile].threads(), kMmaTiles[kTile].m
   }
 
   typename Parts::Part whole = Parts::add(sums, warp, shared_memory);
-  bool last = ends;  // whether this is the last of the blocks with parts of this tile
+  bool last = true;  // whether this is the last of the blocks with parts of this tile
   if (p.in_cluster) {
-    last &= Blocks::add(whole, part, p.split.parts, shared_memory + kT.shared_bytes());
+    last = Blocks::add(whole, part, p.split.parts, shared_memory + kT.shared_bytes());
   } else if (p.split.parts > 1) {
     __shared__ int arrived;
     const auto wait = [] { __syncthreads(); };
-    last &= add_parts<kT.threads()>(p.split, blockIdx.x, part, whole, threadIdx.x, arrived, wait);
+    last = add_parts<kT.threads()>(p.split, blockIdx.x, part, whole, threadIdx.x, arrived, wait);
   }
   if (last) {
     if (!constants_early) operands.load_constants(p.out, ended_channel);
-    if (!residual_early && p.out.residual != nullptr) operands.load_residual(p.out, ended_pixel, ended_channel);
+    if (!residual_early && ends && p.out.residual != nullptr) operands.load_residual(p.out, ended_pixel, ended_channel);
     store_sums(p, whole, operands, ended_pixel, ended_channel);
   }
   if (p.beside) wait_for_previous_kernel();
