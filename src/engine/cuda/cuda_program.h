@@ -90,6 +90,10 @@ class CudaProgram final : public Program {
   /// Calls `work` and adds the node's name to its errors.
   void at_node(size_t node, const std::function<void()>& work) const;
   void run_with_tap(int batch, const NodeTap& tap);
+  /// Writes a node's output to `to`, without the lanes between channels and stride. copy(host, bytes) copies it from
+  /// the device as it is there.
+  template <typename Copy>
+  void hand_over(size_t node, int batch, void* to, const Copy& copy);
   /// Copies a node's output to the host without gaps, after all work on the stream, which `what` names in errors.
   void download(size_t node, int batch, void* to, const char* what);
   /// Copies a node's output without the lanes between channels and stride, both on the host.

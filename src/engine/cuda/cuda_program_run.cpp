@@ -94,6 +94,15 @@ void CudaProgram::at_batch(int batch, const Work& work) {
   }
 }
 
+template <typename Copy>
+void CudaProgram::hand_over(size_t node, int batch, void* to, const Copy& copy) {
+  const size_t bytes = layers_[node].image_bytes * batch;
+  if (layers_[node].image_bytes == graph_.nodes[node].image_bytes()) return copy(to, bytes);
+  gapped_.resize(bytes);
+  copy(gapped_.data(), bytes);
+  close_gaps(node, batch, gapped_.data(), to);
+}
+
 void CudaProgram::run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap& tap) {
   check_run(batch, max_batch_, outputs, graph_.outputs.size());
   const BatchPlan& plan = plan_for(batch);
@@ -124,7 +133,7 @@ void CudaProgram::submit(const uint8_t* images, int batch) {
     plan.graph->replay(stream_.get());
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       const Layer& layer = layers_[graph_.outputs[i]];
-      queue_->download(i, layer.output, layer.image_bytes * batch, stream_);
+      queue_->keep(i, layer.output, layer.image_bytes * batch, stream_);
     }
     queue_->push(batch, stream_);
   });
@@ -136,7 +145,8 @@ void CudaProgram::collect(const OutputMemory& outputs) {
   at_batch(queue_->first_images(), [&] {
     const BatchQueue::Batch& done = queue_->pop(kRunning);
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      close_gaps(graph_.outputs[i], done.images, done.outputs[i].data(), outputs[i]);
+      hand_over(graph_.outputs[i], done.images, outputs[i],
+                [&](void* to, size_t bytes) { queue_->read(to, done.outputs[i], bytes, kRunning); });
     }
   });
 }
@@ -153,24 +163,14 @@ void CudaProgram::close_gaps(size_t node, int batch, const uint8_t* from, void* 
   const Shape& shape = graph_.nodes[node].shape;
   const size_t pixels = static_cast<size_t>(shape.h) * shape.w;
   const size_t bytes = graph_.nodes[node].image_bytes() / pixels, stride = layers_[node].image_bytes / pixels;
-  if (bytes == stride) {
-    std::copy_n(from, pixels * batch * bytes, static_cast<uint8_t*>(to));
-    return;
-  }
   for (size_t pixel = 0; pixel < pixels * batch; ++pixel) {
     std::copy_n(from + pixel * stride, bytes, static_cast<uint8_t*>(to) + pixel * bytes);
   }
 }
 
 void CudaProgram::download(size_t node, int batch, void* to, const char* what) {
-  const size_t bytes = layers_[node].image_bytes * batch;
-  if (layers_[node].image_bytes == graph_.nodes[node].image_bytes()) {
-    host_.download(to, layers_[node].output, bytes, stream_, what);
-    return;
-  }
-  gapped_.resize(bytes);
-  host_.download(gapped_.data(), layers_[node].output, bytes, stream_, what);
-  close_gaps(node, batch, gapped_.data(), to);
+  hand_over(node, batch, to,
+            [&](void* host, size_t bytes) { host_.download(host, layers_[node].output, bytes, stream_, what); });
 }
 
 void CudaProgram::show(const NodeTap& tap, size_t node, int batch) {

@@ -55,9 +55,11 @@ void HostCopies::download(void* host, const void* device, size_t bytes, const St
 }
 
 BatchQueue::BatchQueue(size_t image_bytes, const std::vector<size_t>& output_bytes)
-    : host_(image_bytes), arriving_(image_bytes, "images that wait for their turn") {
+    : host_(image_bytes),
+      read_(*std::max_element(output_bytes.begin(), output_bytes.end())),
+      arriving_(image_bytes, "images that wait for their turn") {
   for (Batch& batch : batches_) {
-    for (const size_t bytes : output_bytes) batch.outputs.emplace_back(bytes);
+    for (const size_t bytes : output_bytes) batch.outputs.emplace_back(bytes, "outputs that wait to be collected");
   }
 }
 
@@ -78,8 +80,8 @@ void BatchQueue::upload(const uint8_t* images, size_t bytes, uint8_t* to, const 
   taken_.record(compute.get());
 }
 
-void BatchQueue::download(size_t output, const uint8_t* from, size_t bytes, const Stream& compute) {
-  copy_to_host(next().outputs[output].data(), from, bytes, compute.get());
+void BatchQueue::keep(size_t output, const uint8_t* from, size_t bytes, const Stream& compute) {
+  copy_on_device(next().outputs[output].data(), from, bytes, compute.get());
 }
 
 void BatchQueue::push(int images, const Stream& compute) {
@@ -94,6 +96,10 @@ const BatchQueue::Batch& BatchQueue::pop(const char* what) {
   first_ = (first_ + 1) % batches_.size();
   --count_;
   return oldest;
+}
+
+void BatchQueue::read(void* host, const DeviceBuffer& output, size_t bytes, const char* what) {
+  read_.download(host, output.data(), bytes, reads_, what);
 }
 
 }  // namespace octet

@@ -36,13 +36,15 @@ class HostCopies {
   std::array<Slot, 2> slots_;
 };
 
-/// The batches of Program::submit(). For each batch: upload(), the network's launches, download() of every output,
-/// push().
+/// The batches of Program::submit(). For each batch: upload(), the network's launches, keep() of every output, push();
+/// and when it is collected pop(), read() of every output. Outputs wait on the GPU for their way to the host, since the
+/// memory of whoever collects them is only known then: a copy of them there costs little, one on the host would cost
+/// more than the network where outputs are large.
 class BatchQueue {
  public:
   struct Batch {
     int images = 0;
-    std::vector<PinnedBuffer> outputs;  ///< as on the device, with lanes between channels and stride
+    std::vector<DeviceBuffer> outputs;  ///< with lanes between channels and stride
     Event done;
   };
 
@@ -57,20 +59,22 @@ class BatchQueue {
   int first_images() const { return batches_[first_].images; }  ///< images of the oldest batch
   /// Makes the images available at `to` for later work on `compute`, without delaying earlier work there.
   void upload(const uint8_t* images, size_t bytes, uint8_t* to, const Stream& compute);
-  /// Copies an output to the host after all earlier work on `compute`.
-  void download(size_t output, const uint8_t* from, size_t bytes, const Stream& compute);
+  /// Copies an output aside after all earlier work on `compute`.
+  void keep(size_t output, const uint8_t* from, size_t bytes, const Stream& compute);
   /// Completes the batch. At most Program::kMostSubmitted batches are in the queue.
   void push(int images, const Stream& compute);
-  /// Waits for the oldest batch, which `what` names in errors, and removes it. Its memory stays valid until the push
+  /// Waits for the oldest batch, which `what` names in errors, and removes it. Its outputs stay valid until the push
   /// after the next.
   const Batch& pop(const char* what);
+  /// Copies an output of a batch that pop() returned to the host and waits for it, while later work goes on.
+  void read(void* host, const DeviceBuffer& output, size_t bytes, const char* what);
 
  private:
   Batch& next() { return batches_[(first_ + count_) % batches_.size()]; }
 
-  Stream copies_;
-  HostCopies host_;
-  DeviceBuffer arriving_;  ///< images of the next batch
+  Stream copies_, reads_;
+  HostCopies host_, read_;  ///< of images, of outputs
+  DeviceBuffer arriving_;   ///< images of the next batch
   Event arrived_, taken_;
   std::array<Batch, Program::kMostSubmitted> batches_;
   size_t first_ = 0, count_ = 0;
