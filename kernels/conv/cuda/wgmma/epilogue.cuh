@@ -113,10 +113,31 @@ __device__ __forceinline__ void finish_added(const WgmmaOutput& p, const int32_t
   }
 }
 
+/// The table of a look-up in shared memory. Two of its 64 words share a bank, so a warp waits for two reads at most,
+/// where a gather through L1 took eight or nine cycles and had wgmma's operands in its way.
+struct SharedLookup {
+  uint32_t table;
+
+  /// Copies the table; called by all threads of the block before they wait for each other. No kernel writes tables.
+  __device__ __forceinline__ void fill(const CodeLookup& lookup) const {
+    constexpr int kVectors = kWgmmaTableBytes / 16;
+    if (!lookup.wanted() || threadIdx.x >= kVectors) return;
+    store_shared(table + threadIdx.x * 16, __ldg(reinterpret_cast<const uint4*>(lookup.table) + threadIdx.x));
+  }
+  __device__ __forceinline__ uint32_t code(uint32_t byte) const {
+    uint32_t found;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(found) : "r"(table + byte));
+    return found;
+  }
+  __device__ __forceinline__ uint32_t word(uint32_t codes) const {
+    return pack_codes(code(codes & 255), code(codes >> 8 & 255), code(codes >> 16 & 255), code(codes >> 24));
+  }
+};
+
 /// Applies the look-up to a warp's codes, which it has just written to `own`, in place. This is a separate pass so that
 /// networks without look-ups do not pay for it in registers.
 template <int kN>
-__device__ __forceinline__ void look_up_rows(const CodeLookup& lookup, uint32_t own) {
+__device__ __forceinline__ void look_up_rows(const SharedLookup& lookup, uint32_t own) {
   __syncwarp();
 #pragma unroll 1
   for (int n = 0; n < kN; n += 4) {
@@ -129,7 +150,8 @@ __device__ __forceinline__ void look_up_rows(const CodeLookup& lookup, uint32_t 
 /// the codes, in rows of 64 bytes per pixel.
 template <int kN>
 __device__ __forceinline__ void finish_group(const WgmmaOutput& p, const int32_t (&sums)[kN][4],
-                                             const WgmmaConstants& constants, uint32_t rows) {
+                                             const WgmmaConstants& constants, const SharedLookup& lookup,
+                                             uint32_t rows) {
   const uint32_t own = own_codes(rows);
   if (p.residual == nullptr) {
     finish_added<Added::nothing>(p, sums, constants, own);
@@ -138,7 +160,7 @@ __device__ __forceinline__ void finish_group(const WgmmaOutput& p, const int32_t
   } else {
     finish_added<Added::codes_less_zero>(p, sums, constants, own);
   }
-  if (p.lookup.wanted()) look_up_rows<kN>(p.lookup, own);
+  if (p.lookup.wanted()) look_up_rows<kN>(lookup, own);
 }
 
 /// Copies the residual and the codes of a tile whose pixels are not contiguous in memory. A thread copies 16 channels

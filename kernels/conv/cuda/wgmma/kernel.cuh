@@ -60,7 +60,7 @@ __device__ __forceinline__ void end_tile(const WgmmaArgs& p, const WgmmaMemory& 
     } else {
       end.wait_free();
     }
-    finish_group(p.end, sums.value[part], constants[part], end.rows());
+    finish_group(p.end, sums.value[part], constants[part], {memory.table}, end.rows());
     end.codes_written();
   }
 }
@@ -90,7 +90,7 @@ __device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMe
         rows.put_residual(place);
         group_wait(group);
       }
-      finish_group(p.end, sums.value[0], constants[0], place);
+      finish_group(p.end, sums.value[0], constants[0], {memory.table}, place);
       group_wait(group);
       rows.store(place);
     } else {
@@ -106,9 +106,10 @@ template <int kTile, bool kSigned>
 __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
     wgmma_conv2d_kernel(const __grid_constant__ WgmmaArgs p) {
   constexpr WgmmaTile kT = kWgmmaTiles[kTile];
-  extern __shared__ uint8_t shared_memory[];
+  extern __shared__ __align__(kWgmmaAlignment) uint8_t shared_memory[];
   const WgmmaMemory memory(p.plan, shared_address(shared_memory));
   if (threadIdx.x == 0) memory.init_barriers(p.plan, kT);
+  SharedLookup{memory.table}.fill(p.end.lookup);
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group < kT.groups) {

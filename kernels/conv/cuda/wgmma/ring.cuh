@@ -8,16 +8,17 @@
 
 namespace octet::kernels {
 
-/// The addresses of the weights that stay, the stages, the buffers of tiles that are finished (WgmmaEnd), and the
-/// barriers of turns, stages, buffers and weights.
+/// The addresses of the weights that stay, the stages, the buffers of tiles that are finished (WgmmaEnd), the barriers
+/// of turns, stages, buffers and weights, and the table of a look-up.
 struct WgmmaMemory {
-  uint32_t held, stages, ends, barriers;
+  uint32_t held, stages, ends, barriers, table;
 
   __device__ __forceinline__ WgmmaMemory(const WgmmaPlan& plan, uint32_t shared)
       : held((shared + 1023) / 1024 * 1024),
         stages(held + plan.held_bytes),
         ends(stages + plan.stages * plan.stage_bytes),
-        barriers(ends + plan.ends * plan.end_bytes) {}
+        barriers(ends + plan.ends * plan.end_bytes),
+        table(barriers + kWgmmaBarrierBytes) {}
   /// Returns the barrier at which group `group` waits for its turn.
   __device__ __forceinline__ uint32_t turn(int group) const { return barriers + group * 8; }
   /// Returns the barrier whose phase ends when a stage's copies have arrived.

@@ -74,10 +74,13 @@ inline constexpr std::array<WgmmaTile, 11> kWgmmaTiles = {{
 inline constexpr int kWgmmaParts[] = {0, 1, 2};
 inline constexpr int kWgmmaPartCount = static_cast<int>(std::size(kWgmmaParts));
 
-/// Shared memory of a block: 227 KiB, less the barriers and the alignment to 1024 bytes.
+/// Shared memory of a block: 227 KiB, less the barriers, the table of a look-up and the alignment to 1024 bytes of an
+/// address that is a multiple of kWgmmaAlignment.
 inline constexpr int kWgmmaMaxStages = 8, kWgmmaMaxEnds = 16, kWgmmaMaxChunks = 32;
 inline constexpr int kWgmmaBarrierBytes = (4 + 2 * kWgmmaMaxStages + 3 * kWgmmaMaxEnds + kWgmmaMaxChunks) * 8;
-inline constexpr int kWgmmaSharedBytes = 227 * 1024 - 1024 - kWgmmaBarrierBytes;
+inline constexpr int kWgmmaAlignment = 32, kWgmmaTableBytes = 256;
+inline constexpr int kWgmmaOtherBytes = kWgmmaBarrierBytes + kWgmmaTableBytes + 1024 - kWgmmaAlignment;
+inline constexpr int kWgmmaSharedBytes = 227 * 1024 - kWgmmaOtherBytes;
 
 /// Returns the row of a tile of weights that holds channel `channel`. Of every 16 rows a thread has the sums of two
 /// that are 8 apart; the permutation makes these neighbouring channels.
@@ -116,7 +119,7 @@ struct WgmmaPlan {
 
   WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& shape, int images, bool residual);
   int tiles() const { return m_tiles * n_tiles; }
-  int shared_bytes() const { return held_bytes + stages * stage_bytes + ends * end_bytes + kWgmmaBarrierBytes + 1024; }
+  int shared_bytes() const { return held_bytes + stages * stage_bytes + ends * end_bytes + kWgmmaOtherBytes; }
 };
 
 /// Classes of output rows (or columns) by which taps of their windows lie inside the image. Outside the image, shared
