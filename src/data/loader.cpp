@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -20,8 +21,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Images that a worker takes at a time: few enough that all workers help with the first batch of large images.
-constexpr size_t kPart = 16;
+/// Returns how many images a worker takes at a time: few enough that all workers have some of the batches that are
+/// decoded ahead, twice, as images take unequal times.
+size_t part_of(const LoaderOptions& options) {
+  constexpr size_t kMost = 16;
+  const size_t ahead = static_cast<size_t>(options.batch_size) * static_cast<size_t>(options.prefetch);
+  const size_t workers = static_cast<size_t>(std::max(options.workers, 1));
+  return std::clamp<size_t>(ahead / (2 * workers), 1, kMost);
+}
 
 /// Returns a number from the normal distribution (Box and Muller, 1958).
 double draw_normal(Random& random) {
@@ -88,7 +95,8 @@ struct Loader::State {
     }
     if (options.train) shuffle_for(epoch(), indices);
     batches = options.train ? indices.size() / shared : (indices.size() + size - 1) / size;
-    parts = (size + kPart - 1) / kPart;
+    part_size = part_of(options);
+    parts = (size + part_size - 1) / part_size;
     taken = static_cast<size_t>(options.first_batch);
     part = taken * parts;
     for (int i = 0; i < options.prefetch; ++i) slots.push_back({.batch = Batch(options.memory)});
@@ -247,7 +255,7 @@ struct Loader::State {
         if (p == 0) prepare(slot, b);
         lock.unlock();
         const size_t size = static_cast<size_t>(slot.batch.size);
-        fill(slot.batch, b, std::min(p * kPart, size), std::min((p + 1) * kPart, size));
+        fill(slot.batch, b, std::min(p * part_size, size), std::min((p + 1) * part_size, size));
       } catch (...) {
         error = std::current_exception();
       }
@@ -278,7 +286,8 @@ struct Loader::State {
   const LoaderOptions options;
   std::vector<Maker> makers;  ///< by size
   size_t batches = 0;         ///< in the epoch
-  size_t parts = 0;           ///< of kPart images in a batch
+  size_t part_size = 0;       ///< images that a worker takes at a time
+  size_t parts = 0;           ///< of part_size images in a batch
   double waited = 0;
 
   std::mutex mutex;  ///< guards what follows
