@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "src/base/error.h"
 #include "src/base/numbers.h"
@@ -40,6 +41,23 @@ std::pmr::memory_resource* pixel_memory(const Engine& engine) {
 #endif
   return std::pmr::get_default_resource();
 }
+
+/// The outputs of a batch, in memory that a GPU writes directly.
+struct Outputs {
+  OutputBuffers buffers;
+#if OCTET_CUDA
+  std::vector<PageLock> locks;  ///< of `buffers`, and released before they go
+#endif
+
+  Outputs(const Engine& engine, const Int8Graph& graph, int batch) : buffers(graph, batch) {
+#if OCTET_CUDA
+    if (!engine.on_gpu()) return;
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      locks.emplace_back(buffers.memory()[i], buffers[i].size());
+    }
+#endif
+  }
+};
 
 struct Options {
   std::string checkpoint, engine = "cuda";
@@ -81,7 +99,8 @@ class Bench {
 
   /// One image after the other, its file read within.
   void time_single(nlohmann::json& result) {
-    OutputBuffers outputs(graph_, 1);
+    const Outputs page_locked(engine_, graph_, 1);
+    const OutputBuffers& outputs = page_locked.buffers;
     const auto one = [&](size_t index) {
       const Image image = images_.read(index);
       const Image input = evaluation_image(image, transform_);
@@ -112,7 +131,8 @@ class Bench {
     program_->prepare(options_.batch);
     // A first estimate of how many batches the time has room for: as many as the engine alone computes in it.
     const std::vector<uint8_t> grey(batch_size * static_cast<size_t>(graph_.input_shape().elements()), 114);
-    OutputBuffers outputs(graph_, options_.batch);
+    const Outputs page_locked(engine_, graph_, options_.batch);
+    const OutputBuffers& outputs = page_locked.buffers;
     const auto begin = Clock::now();
     program_->run(grey.data(), options_.batch, outputs.memory());
     const auto fit = static_cast<size_t>(options_.seconds / seconds_since(begin));
@@ -132,8 +152,8 @@ class Bench {
     size_t done = 0;
     for (bool more = true; more; std::swap(current, next)) {
       more = loader.next(next);
-      program_->collect(outputs.memory());
       if (more) program_->submit(next.images.data(), next.size);
+      program_->collect(outputs.memory());
       pool.run(current.size, [&](int i, int) {
         found[static_cast<size_t>(i)] = boxes_of(outputs, i, current.sizes[static_cast<size_t>(i)]).size();
       });
