@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
@@ -230,6 +233,38 @@ TEST(Loader, MayBeLeftEarly) {
 }
 
 /// Refuses one picture.
+/// Images that are read only while others are: read() waits until so many threads are in it, or for a while.
+class Together : public Same {
+ public:
+  explicit Together(int threads) : threads_(threads) {}
+  Image read(size_t index) const override {
+    {
+      std::unique_lock lock(mutex_);
+      most_ = std::max(most_, ++reading_);
+      enough_.notify_all();
+      enough_.wait_for(lock, std::chrono::seconds(1), [this] { return most_ >= threads_; });
+      --reading_;
+    }
+    return Same::read(index);
+  }
+  int most() const { return most_; }
+
+ private:
+  const int threads_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable enough_;
+  mutable int reading_ = 0, most_ = 0;
+};
+
+// Sixteen images ahead are work for eight threads.
+TEST(Loader, ManyWorkersShareSmallBatches) {
+  const Together dataset(8);
+  LoaderOptions options = options_of(false, 8);
+  options.batch_size = 4, options.prefetch = 4;
+  EXPECT_FALSE(run(dataset, options).empty());
+  EXPECT_EQ(dataset.most(), 8);
+}
+
 class Broken : public Dataset {
  public:
   size_t size() const override { return 100; }
