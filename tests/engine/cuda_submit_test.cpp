@@ -2,6 +2,7 @@
 // Engine cuda: batches submitted ahead give the bytes of run(), and images travel while the GPU computes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "src/cuda/memory.h"
@@ -85,6 +86,44 @@ TEST(CudaSubmit, LargeImagesWaitForTheirTurn) {
     if (i > 0) program->collect(given[i - 1].memory());
   }
   for (int i = 0; i < kBatches; ++i) EXPECT_TRUE(given[i].all() == expected[i].all()) << "page-locked, batch " << i;
+}
+
+// Outputs larger than the pieces in which they travel, with gaps and without, to both kinds of memory: the next batch
+// is computed while one is copied, and must not write what is still to be read.
+TEST(CudaSubmit, LargeOutputsAreThoseOfTheirBatch) {
+  OCTET_NEEDS_GPU();
+  constexpr int kBatch = 32, kBatches = 7;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    Random random(seed);
+    NetworkBuilder network(random, {3, 128, 128});
+    const int convolution = network.convolution(0);
+    network.output(convolution);
+    const Int8Graph graph = network.finish(convolution);
+    const size_t image_bytes = graph.input_shape().elements() * kBatch;
+    const std::vector<uint8_t> images = random_images(graph, kBatch * kBatches, seed);
+    const auto program = find_engine("cuda").compile(graph, {.max_batch = kBatch});
+    std::vector<OutputBuffers> expected;
+    for (int i = 0; i < kBatches; ++i) {
+      program->run(images.data() + image_bytes * i, kBatch, expected.emplace_back(graph, kBatch).memory());
+    }
+    const OutputBuffers ordinary(graph, kBatch);
+    std::vector<PinnedBuffer> pinned;
+    std::vector<void*> page_locked;
+    for (const std::vector<uint8_t>& output : ordinary.all()) {
+      page_locked.push_back(pinned.emplace_back(output.size()).data());
+    }
+    for (int i = 0; i <= kBatches; ++i) {
+      if (i < kBatches) program->submit(images.data() + image_bytes * i, kBatch);
+      if (i == 0) continue;
+      const bool to_pinned = i % 2 == 0;
+      program->collect(to_pinned ? OutputMemory(page_locked) : ordinary.memory());
+      for (size_t output = 0; output < page_locked.size(); ++output) {
+        const std::vector<uint8_t>& wanted = expected[i - 1][output];
+        const uint8_t* got = to_pinned ? pinned[output].data() : ordinary[output].data();
+        EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got)) << "seed " << seed << ", batch " << i - 1;
+      }
+    }
+  }
 }
 
 TEST(CudaSubmit, AProgramMayGoWithBatchesUnderWay) {
