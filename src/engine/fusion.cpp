@@ -44,6 +44,15 @@ std::vector<int> conv_max_pool_at(const Int8Graph& graph, const std::vector<int>
   return graph.nodes[pool].op == Int8Op::max_pool ? std::vector{node, pool} : std::vector<int>{};
 }
 
+// A lookup of one table for all channels is merged into its convolution instead (merged_convolutions()).
+std::vector<int> conv_lookup_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
+  const Int8Node& conv = graph.nodes[node];
+  const int lookup = reader[node];
+  if (conv.op != Int8Op::conv2d || conv.inputs.size() != 1 || conv.float_output || lookup == kNone) return {};
+  const Int8Node& next = graph.nodes[lookup];
+  return next.op == Int8Op::lookup && next.groups > 1 ? std::vector{node, lookup} : std::vector<int>{};
+}
+
 // A depthwise convolution and the 1x1 convolution that reads it.
 std::vector<int> depthwise_pointwise_at(const Int8Graph& graph, const std::vector<int>& reader, int node) {
   const Int8Node& depthwise = graph.nodes[node];
@@ -95,7 +104,8 @@ std::vector<int> merged_convolutions(const Int8Graph& graph) {
 }
 
 std::string_view group_name(GroupKind kind) {
-  constexpr std::string_view kNames[] = {"conv_max_pool", "inverted_residual", "expand_reduce", "pool_linear"};
+  constexpr std::string_view kNames[] = {"conv_lookup", "conv_max_pool", "inverted_residual", "expand_reduce",
+                                         "pool_linear"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -112,6 +122,7 @@ std::vector<NodeGroup> node_groups(const Int8Graph& graph) {
     groups.push_back({kind, nodes});
   };
   for (int node = 0; node < static_cast<int>(graph.nodes.size()); ++node) {
+    add(GroupKind::conv_lookup, conv_lookup_at(graph, reader, node));
     add(GroupKind::conv_max_pool, conv_max_pool_at(graph, reader, node));
     add(GroupKind::inverted_residual, inverted_residual_at(graph, reader, node));
     add(GroupKind::inverted_residual, depthwise_pointwise_at(graph, reader, node));

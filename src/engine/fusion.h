@@ -17,6 +17,7 @@ std::vector<int> merged_convolutions(const Int8Graph& graph);
 
 /// Which operators a group consists of.
 enum class GroupKind {
+  conv_lookup,        ///< conv2d without residual, and the lookup of one table a channel that reads it
   conv_max_pool,      ///< conv2d without residual, and the max_pool that reads it
   inverted_residual,  ///< 1x1 conv2d, depthwise 3x3 (stride 1 or 2, padded by 1 all around), 1x1 conv2d, perhaps with a
                       ///< residual (Sandler et al., "MobileNetV2", 2018); its first block lacks the first conv2d

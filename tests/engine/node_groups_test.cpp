@@ -188,6 +188,31 @@ TEST(NodeGroups, NoNodeIsInTwo) {
   EXPECT_EQ(groups.at(16).kind, GroupKind::inverted_residual);
 }
 
+/// Groups of kind conv_lookup when YOLOX's first convolution and function, of a table a channel, are changed.
+size_t lookups_when(const std::function<void(Int8Graph& graph, int conv, int lookup)>& change) {
+  Int8Graph graph = zoo_graph("yolox_nano", {3, 64, 64});
+  const auto first =
+      std::find_if(graph.nodes.begin(), graph.nodes.end(), [](const Int8Node& n) { return n.op == Int8Op::lookup; });
+  if (first == graph.nodes.end()) return 99;
+  const int lookup = static_cast<int>(first - graph.nodes.begin());
+  Int8Node& n = graph.nodes[lookup];
+  n.groups = n.shape.c;
+  n.table.resize(static_cast<size_t>(n.groups) * 256);
+  change(graph, n.inputs[0], lookup);
+  const std::vector<NodeGroup> groups = node_groups(graph);
+  return std::count_if(groups.begin(), groups.end(), [&](const NodeGroup& g) {
+    return g.kind == GroupKind::conv_lookup && g.nodes == std::vector{graph.nodes[lookup].inputs[0], lookup};
+  });
+}
+
+TEST(NodeGroups, ATableOfEachChannelGoesWithItsConvolution) {
+  EXPECT_EQ(lookups_when([](Int8Graph&, int, int) {}), 1u);
+  EXPECT_EQ(lookups_when([](Int8Graph& graph, int, int lookup) { graph.nodes[lookup].groups = 1; }), 0u) << "merged";
+  EXPECT_EQ(lookups_when([](Int8Graph& graph, int conv, int) { add_reader(graph, conv); }), 0u);
+  EXPECT_EQ(lookups_when([](Int8Graph& graph, int conv, int) { graph.outputs.push_back(conv); }), 0u);
+  EXPECT_EQ(lookups_when([](Int8Graph& graph, int conv, int) { graph.nodes[conv].inputs.push_back(0); }), 0u);
+}
+
 /// Groups of kind pool_linear when MobileNetV2's end, nodes {pool, flatten, linear}, is changed.
 size_t ends_when(const std::function<void(Int8Graph& graph, const std::vector<int>& end)>& change) {
   Int8Graph graph = zoo_graph("mobilenet_v2", {3, 32, 32});

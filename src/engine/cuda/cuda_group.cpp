@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "kernels/conv/cuda_conv2d.h"
+#include "kernels/groups/conv_lookup.h"
 #include "kernels/groups/groups.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -168,6 +170,31 @@ kernels::ConvNode layer_of(const Lowering& lowering, int node) {
   return {lowering.conv2d_shape(node), lowering.conv2d_params(node), lowering.conv2d_weights(node)};
 }
 
+/// A convolution and its lookup of one table a channel. Each tile has constants of its own.
+GroupKernels conv_lookup_kernels(const Lowering& lowering, const NodeGroup& group) {
+  const auto layers = std::make_shared<const kernels::ConvLookup>(
+      kernels::ConvLookup{layer_of(lowering, group.nodes[0]), lowering.channel_tables(group.nodes[1])});
+  if (kernels::cuda_conv_lookup_choices(*layers, 1, this_gpu()).empty()) return nullptr;
+  const auto by_variant = std::make_shared<std::map<int, Constants>>();
+  return [layers, by_variant](int images) {
+    CudaSteps steps;
+    for (const kernels::CudaConv2d& choice : kernels::cuda_conv_lookup_choices(*layers, images, this_gpu())) {
+      Constants& constants = (*by_variant)[choice.variant];
+      if (!constants) {
+        constants = std::make_shared<SharedConstants>(
+            "weights and tables", [layers, choice] { return kernels::cuda_conv_lookup_pack(choice, *layers); });
+      }
+      const auto launch = [layers](const auto& chosen, const CudaStepData& data, const uint8_t* packed,
+                                   CudaStream stream) {
+        kernels::cuda_conv_lookup(chosen, *layers, {data.images, packed, data.inputs[0], data.output}, stream);
+      };
+      CudaSteps of_choice = steps_of(std::vector{choice}, constants, launch);
+      steps.push_back(std::move(of_choice.front()));
+    }
+    return steps;
+  };
+}
+
 /// A first layer and its max-pool.
 GroupKernels conv_max_pool_kernels(const Lowering& lowering, const NodeGroup& group) {
   const int conv = group.nodes[0], pool = group.nodes[1];
@@ -250,6 +277,8 @@ GroupKernels pool_linear_kernels(const Lowering& lowering, const NodeGroup& grou
 
 GroupKernels all_kernels(const Lowering& lowering, const NodeGroup& group) {
   switch (group.kind) {
+    case GroupKind::conv_lookup:
+      return conv_lookup_kernels(lowering, group);
     case GroupKind::conv_max_pool:
       return conv_max_pool_kernels(lowering, group);
     case GroupKind::inverted_residual:

@@ -28,6 +28,7 @@ struct WgmmaOutput {
   PackedRounding rounding;  ///< used if StepRounding cannot be
   bool in_steps;            ///< whether `steps` is used
   CodeLookup lookup;
+  const uint8_t* channel_tables;  ///< [out_c rounded up to 16, 256]: codes of a channel are looked up there; or null
   ResidualSteps added;
   const uint8_t* residual;  ///< [pixels, residual_stride] or null
   uint8_t* y;               ///< [pixels, out_stride]

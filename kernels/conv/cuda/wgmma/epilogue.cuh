@@ -113,36 +113,36 @@ __device__ __forceinline__ void finish_added(const WgmmaOutput& p, const int32_t
   }
 }
 
-/// The table of a look-up in shared memory. Two of its 64 words share a bank, so a warp waits for two reads at most,
-/// where a gather through L1 took eight or nine cycles and had wgmma's operands in its way.
+/// A look-up in shared memory: one table, or those of the warp's 16 channels, one after the other. Two of the 64 words
+/// of a table share a bank, so a warp waits for two reads at most, where a gather through L1 took eight or nine cycles
+/// and had wgmma's operands in its way.
 struct SharedLookup {
   uint32_t table;
 
-  /// Copies the table; called by all threads of the block before they wait for each other. No kernel writes tables.
-  __device__ __forceinline__ void fill(const CodeLookup& lookup) const {
-    constexpr int kVectors = kWgmmaTableBytes / 16;
-    if (!lookup.wanted() || threadIdx.x >= kVectors) return;
-    store_shared(table + threadIdx.x * 16, __ldg(reinterpret_cast<const uint4*>(lookup.table) + threadIdx.x));
-  }
+  template <int kOffset>
   __device__ __forceinline__ uint32_t code(uint32_t byte) const {
     uint32_t found;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(found) : "r"(table + byte));
+    asm volatile("ld.shared.u8 %0, [%1 + %2];" : "=r"(found) : "r"(table + byte), "n"(kOffset));
     return found;
   }
+  /// Returns the word with the four looked-up codes; the table of the next one is kApart bytes further on.
+  template <int kFirst, int kApart>
   __device__ __forceinline__ uint32_t word(uint32_t codes) const {
-    return pack_codes(code(codes & 255), code(codes >> 8 & 255), code(codes >> 16 & 255), code(codes >> 24));
+    return pack_codes(code<kFirst>(codes & 255), code<kFirst + kApart>(codes >> 8 & 255),
+                      code<kFirst + 2 * kApart>(codes >> 16 & 255), code<kFirst + 3 * kApart>(codes >> 24));
   }
 };
 
 /// Applies the look-up to a warp's codes, which it has just written to `own`, in place. This is a separate pass so that
-/// networks without look-ups do not pay for it in registers.
-template <int kN>
+/// networks without look-ups do not pay for it in registers. kApart: bytes from the table of a channel to the next.
+template <int kApart, int kN>
 __device__ __forceinline__ void look_up_rows(const SharedLookup& lookup, uint32_t own) {
   __syncwarp();
 #pragma unroll 1
   for (int n = 0; n < kN; n += 4) {
     const uint4 v = load_shared(own + n * 8 * 64);
-    store_shared(own + n * 8 * 64, {lookup.word(v.x), lookup.word(v.y), lookup.word(v.z), lookup.word(v.w)});
+    store_shared(own + n * 8 * 64, {lookup.word<0, kApart>(v.x), lookup.word<4 * kApart, kApart>(v.y),
+                                    lookup.word<8 * kApart, kApart>(v.z), lookup.word<12 * kApart, kApart>(v.w)});
   }
 }
 
@@ -160,7 +160,11 @@ __device__ __forceinline__ void finish_group(const WgmmaOutput& p, const int32_t
   } else {
     finish_added<Added::codes_less_zero>(p, sums, constants, own);
   }
-  if (p.lookup.wanted()) look_up_rows<kN>(lookup, own);
+  if (p.lookup.wanted()) {
+    look_up_rows<0, kN>(lookup, own);
+  } else if (p.channel_tables != nullptr) {
+    look_up_rows<kWgmmaTableBytes, kN>(lookup, own);
+  }
 }
 
 /// Copies the residual and the codes of a tile whose pixels are not contiguous in memory. A thread copies 16 channels

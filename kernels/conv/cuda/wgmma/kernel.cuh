@@ -47,6 +47,32 @@ __device__ __forceinline__ WgmmaConstants constants_of(const WgmmaArgs& p, int c
           __ldg(reinterpret_cast<const float2*>(from.bias + channel))};
 }
 
+/// Copies the table of a look-up, or those of the channels of the block's tiles, to shared memory. Called by all
+/// threads before they wait for each other. No kernel writes tables.
+template <int kTile>
+__device__ __forceinline__ void copy_tables(const WgmmaArgs& p, const WgmmaMemory& memory) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  constexpr int kVectors = kWgmmaTableBytes / 16;
+  const uint8_t* from = p.end.lookup.table;
+  int vectors = p.end.lookup.wanted() ? kVectors : 0;
+  if (p.end.channel_tables != nullptr) {
+    const int first = static_cast<int>(blockIdx.x) % p.plan.n_tiles * kT.block_n;
+    from = p.end.channel_tables + first * kWgmmaTableBytes;
+    vectors = min(kT.block_n, (p.end.out_c + 15) / 16 * 16 - first) * kVectors;
+  }
+  for (int i = threadIdx.x; i < vectors; i += kT.threads()) {
+    store_shared(memory.table + i * 16, __ldg(reinterpret_cast<const uint4*>(from) + i));
+  }
+}
+
+/// Returns the look-up of the 16 channels that a warp finishes in part `part` of its group's channels.
+template <int kTile>
+__device__ __forceinline__ SharedLookup lookup_of(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int part) {
+  constexpr WgmmaTile kT = kWgmmaTiles[kTile];
+  const int channel = (kT.shared ? group * kT.group_n() : 0) + part * 64 + threadIdx.x / 32 % 4 * 16;
+  return {memory.table + (p.end.channel_tables != nullptr ? channel * kWgmmaTableBytes : 0)};
+}
+
 /// Finishes a tile whose pixels are contiguous: each part is stored as a box.
 template <int kTile>
 __device__ __forceinline__ void end_tile(const WgmmaArgs& p, const WgmmaMemory& memory, int group, int round,
@@ -60,7 +86,7 @@ __device__ __forceinline__ void end_tile(const WgmmaArgs& p, const WgmmaMemory& 
     } else {
       end.wait_free();
     }
-    finish_group(p.end, sums.value[part], constants[part], {memory.table}, end.rows());
+    finish_group(p.end, sums.value[part], constants[part], lookup_of<kTile>(p, memory, group, part), end.rows());
     end.codes_written();
   }
 }
@@ -90,7 +116,7 @@ __device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMe
         rows.put_residual(place);
         group_wait(group);
       }
-      finish_group(p.end, sums.value[0], constants[0], {memory.table}, place);
+      finish_group(p.end, sums.value[0], constants[0], lookup_of<kTile>(p, memory, group, 0), place);
       group_wait(group);
       rows.store(place);
     } else {
@@ -101,7 +127,7 @@ __device__ __forceinline__ void multiply_tiles(const WgmmaArgs& p, const WgmmaMe
   }
 }
 
-/// Grid: any number of blocks; if weights stay, a multiple of n_tiles.
+/// Grid: any number of blocks; if weights or tables of channels stay, a multiple of n_tiles.
 template <int kTile, bool kSigned>
 __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
     wgmma_conv2d_kernel(const __grid_constant__ WgmmaArgs p) {
@@ -109,7 +135,7 @@ __global__ void __launch_bounds__(kWgmmaTiles[kTile].threads(), 1)
   extern __shared__ __align__(kWgmmaAlignment) uint8_t shared_memory[];
   const WgmmaMemory memory(p.plan, shared_address(shared_memory));
   if (threadIdx.x == 0) memory.init_barriers(p.plan, kT);
-  SharedLookup{memory.table}.fill(p.end.lookup);
+  copy_tables<kTile>(p, memory);
   __syncthreads();
   const int group = threadIdx.x / 128;
   if (group < kT.groups) {
@@ -150,7 +176,8 @@ void launch_wgmma(const WgmmaArgs& args, bool x_signed, CudaStream stream) {
   // Neither of these calls is an operation of the stream, so they are allowed during capture.
   check_launch("wgmma_conv2d", cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   int blocks = min(static_cast<int>(resident_blocks(kernel, kT.threads(), shared_bytes)), args.tiles);
-  if (!kT.streamed()) blocks = max(blocks / args.plan.n_tiles, 1) * args.plan.n_tiles;
+  if (!kT.streamed() || args.end.channel_tables != nullptr)
+    blocks = max(blocks / args.plan.n_tiles, 1) * args.plan.n_tiles;
   launch_overlapped(kernel, static_cast<unsigned>(blocks), kT.threads(), shared_bytes, stream, args);
   check_launch("wgmma_conv2d");
 }

@@ -53,8 +53,8 @@ BorderClasses::BorderClasses(int in, int out, int kernel, int stride, int pad, i
   }
 }
 
-WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bool residual)
-    : taps(g.kernel_h * g.kernel_w) {
+WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bool residual, bool channel_tables)
+    : taps(g.kernel_h * g.kernel_w), more_table_bytes(channel_tables ? (tile.block_n - 1) * kWgmmaTableBytes : 0) {
   n_tiles = ceil_div(g.out_c, tile.block_n);
   chunks = ceil_div(g.in_c, tile.block_k);
   int64_t rows = static_cast<int64_t>(images) * g.out_h * g.out_w, reach = 0;
@@ -75,7 +75,7 @@ WgmmaPlan::WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& g, int images, bo
   held_bytes = round_up(static_cast<int>(held), 1024);
   end_bytes = tile.end_bytes();
   const auto stages_with_ends = [&](int n) {
-    return std::min((kWgmmaSharedBytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
+    return std::min((kWgmmaSharedBytes - more_table_bytes - held_bytes - n * end_bytes) / stage_bytes, kWgmmaMaxStages);
   };
   // Buffers for a tile of each group, and for the residual of its next one, unless that leaves too few stages.
   ends_log = tile.shifted() ? 0 : (tile.parts() > 1 ? 1 : 0) + (residual ? 1 : 0);
@@ -106,9 +106,9 @@ bool wgmma_keeps_two_of_four(const Conv2dShape& g, const int8_t* weight) {
   return first_dense_group(weight, static_cast<int64_t>(g.out_c) * g.kernel_h * g.kernel_w, g.in_c) < 0;
 }
 
-bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& g, int images) {
+bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& g, int images, bool channel_tables) {
   return (!tile.shifted() || can_shift(g)) && (!tile.sparse || (g.kernel_h == 3 && g.kernel_w == 3)) &&
-         WgmmaPlan(tile, g, images, /*residual=*/false).stages >= 2;
+         WgmmaPlan(tile, g, images, /*residual=*/false, channel_tables).stages >= 2;
 }
 
 namespace {
@@ -147,20 +147,32 @@ CudaConv2d wgmma_choice(int tile) {
   return {.variant = tile, .name = name};
 }
 
-void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+namespace {
+
+void find_choices(const CudaConvProblem& problem, bool channel_tables, std::vector<CudaConv2d>& found) {
   if (problem.gpu.capability != 90) return;
   if (!wgmma_supports(problem.shape, problem.params, problem.weights, problem.images)) return;
   const bool sparse = wgmma_keeps_two_of_four(problem.shape, problem.weights.weight);
   std::vector<std::pair<double, CudaConv2d>> ranked;
   for (int i = 0; i < static_cast<int>(kWgmmaTiles.size()); ++i) {
     const WgmmaTile& tile = kWgmmaTiles[i];
-    if ((tile.sparse && !sparse) || !wgmma_fits(tile, problem.shape, problem.images)) continue;
-    const WgmmaPlan plan(tile, problem.shape, problem.images, problem.params.has_residual);
+    if ((tile.sparse && !sparse) || !wgmma_fits(tile, problem.shape, problem.images, channel_tables)) continue;
+    const WgmmaPlan plan(tile, problem.shape, problem.images, problem.params.has_residual, channel_tables);
     ranked.emplace_back(clocks(tile, plan, problem.shape, problem.params, problem.gpu.multiprocessors),
                         wgmma_choice(i));
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < std::min(ranked.size(), kMaxChoices); ++i) found.push_back(ranked[i].second);
+}
+
+}  // namespace
+
+void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  find_choices(problem, false, found);
+}
+
+void wgmma_channel_lookup_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found) {
+  find_choices(problem, true, found);
 }
 
 WgmmaPacked::WgmmaPacked(const WgmmaTile& tile, const Conv2dShape& g)

@@ -97,13 +97,15 @@ CUtensorMap padded_map(const Conv2dShape& g, const void* x, int images, int chan
   return window_map(windows, x, images, channels, pixels);
 }
 
-WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
+WgmmaOutput output(const WgmmaPacked& at, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
+                   const uint8_t* channel_tables) {
   const uint8_t* packed = static_cast<const uint8_t*>(data.packed);
   WgmmaOutput out{.constants = cuda_channel_constants(packed, at.channels),
                   .steps = StepRounding(p.y),
                   .rounding = PackedRounding(p.y),
                   .in_steps = StepRounding::can(p.y),
                   .lookup = CodeLookup(data),
+                  .channel_tables = channel_tables,
                   .added = ResidualSteps(p.residual.zero_point, p.residual.is_signed, p.residual_multiplier),
                   .residual = p.has_residual ? static_cast<const uint8_t*>(data.residual) : nullptr,
                   .y = static_cast<uint8_t*>(data.y),
@@ -129,11 +131,12 @@ CUtensorMap input_map(const WgmmaTile& tile, const Conv2dShape& g, const CudaCon
   return map(g, data.x, data.images, tile.block_k, pixels);
 }
 
-WgmmaArgs arguments(const WgmmaTile& tile, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data) {
-  const WgmmaPlan plan(tile, g, data.images, p.has_residual);
+WgmmaArgs arguments(const WgmmaTile& tile, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
+                    const uint8_t* channel_tables) {
+  const WgmmaPlan plan(tile, g, data.images, p.has_residual, channel_tables != nullptr);
   const WgmmaPacked at(tile, g);
   WgmmaArgs a{.x = input_map(tile, g, data, plan.x_rows),
-              .end = output(at, g, p, data),
+              .end = output(at, g, p, data, channel_tables),
               .weight = static_cast<const uint8_t*>(data.packed) + at.weight,
               .g = g,
               .plan = plan,
@@ -163,14 +166,23 @@ WgmmaLaunch find_launch(int tile, std::integer_sequence<int, kPart...>) {
   return kLaunches[tile % kWgmmaPartCount](tile);
 }
 
-void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
-            CudaStream stream) {
-  const WgmmaArgs args = arguments(kWgmmaTiles[conv.variant], g, p, data);
+}  // namespace
+
+void wgmma_channel_lookup(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p,
+                          const CudaConv2dData& data, const uint8_t* tables, CudaStream stream) {
+  const WgmmaArgs args = arguments(kWgmmaTiles[conv.variant], g, p, data, tables);
   // A launch first sets how much shared memory the kernel may have, which depends on the shape. Another thread must not
   // set it in between.
   static std::mutex one_at_a_time;
   const std::scoped_lock lock(one_at_a_time);
   find_launch(conv.variant, std::make_integer_sequence<int, kWgmmaPartCount>())(args, p.x.is_signed, stream);
+}
+
+namespace {
+
+void launch(const CudaConv2d& conv, const Conv2dShape& g, const Conv2dParams& p, const CudaConv2dData& data,
+            CudaStream stream) {
+  wgmma_channel_lookup(conv, g, p, data, nullptr, stream);
 }
 
 }  // namespace

@@ -115,11 +115,14 @@ struct WgmmaPlan {
   int held_bytes = 0;           ///< weights that stay in shared memory
   /// Each group finishes its tiles in 2^ends_log buffers of end_bytes, into which their residual is copied before.
   int ends = 0, ends_log = 0, end_bytes = 0;
-  int stages = 0;  ///< stages that fit in the remaining memory; with fewer than 2 the tile cannot be used
+  int more_table_bytes = 0;  ///< with a table for each channel of a tile: behind kWgmmaTableBytes
+  int stages = 0;            ///< stages that fit in the remaining memory; with fewer than 2 the tile cannot be used
 
-  WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& shape, int images, bool residual);
+  WgmmaPlan(const WgmmaTile& tile, const Conv2dShape& shape, int images, bool residual, bool channel_tables = false);
   int tiles() const { return m_tiles * n_tiles; }
-  int shared_bytes() const { return held_bytes + stages * stage_bytes + ends * end_bytes + kWgmmaOtherBytes; }
+  int shared_bytes() const {
+    return held_bytes + stages * stage_bytes + ends * end_bytes + kWgmmaOtherBytes + more_table_bytes;
+  }
 };
 
 /// Classes of output rows (or columns) by which taps of their windows lie inside the image. Outside the image, shared
@@ -157,7 +160,7 @@ bool wgmma_supports(const Conv2dShape& shape, const Conv2dParams& params, const 
 bool wgmma_keeps_two_of_four(const Conv2dShape& shape, const int8_t* weight);
 
 /// Returns whether this tile can run a convolution that wgmma_supports() accepts, if its weights are sparse enough.
-bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images);
+bool wgmma_fits(const WgmmaTile& tile, const Conv2dShape& shape, int images, bool channel_tables = false);
 
 /// Returns the alternative with this tile, named as wgmma_choices() does.
 CudaConv2d wgmma_choice(int tile);
@@ -167,5 +170,11 @@ CudaConv2d wgmma_choice(int tile);
 void wgmma_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
 std::vector<uint8_t> wgmma_pack(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
                                 const Conv2dWeights& weights);
+
+/// Appends the tiles for a convolution that writes tables[channel][code] in place of the code, and launches one.
+/// tables: uint8 [out_c rounded up to 16, 256] on the device, aligned to 16 bytes; null for wgmma_choices()' tiles.
+void wgmma_channel_lookup_choices(const CudaConvProblem& problem, std::vector<CudaConv2d>& found);
+void wgmma_channel_lookup(const CudaConv2d& conv, const Conv2dShape& shape, const Conv2dParams& params,
+                          const CudaConv2dData& data, const uint8_t* tables, CudaStream stream);
 
 }  // namespace octet::kernels
