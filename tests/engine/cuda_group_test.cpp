@@ -164,6 +164,36 @@ TEST(CudaGroups, BottlenecksGiveTheReferencesBytes) {
   }
 }
 
+// YOLOX-S with a table of its own for each channel of its functions, as octet quantize makes them.
+TEST(CudaGroups, TablesOfChannelsGiveTheReferencesBytes) {
+  OCTET_NEEDS_GPU();
+  const Graph network = build_model({.name = "yolox_s", .input = {3, 96, 96}, .classes = 80, .folded = true});
+  Int8Graph graph = random_int8_graph(network, {}, 1);
+  Random random(3);
+  for (Int8Node& n : graph.nodes) {
+    if (n.op != Int8Op::lookup) continue;
+    n.groups = n.shape.c;
+    n.multiplier.assign(2 * static_cast<size_t>(n.groups), 1.0f);
+    n.table.resize(256 * static_cast<size_t>(n.groups));
+    for (uint8_t& code : n.table) code = static_cast<uint8_t>(random.between(n.clamp_min, n.clamp_max));
+  }
+  for (const int batch : {1, 3}) {
+    const std::vector<uint8_t> images = random_images(graph, batch, 1);
+    const Trace expected = trace(*find_engine("cpu").compile(graph, {.max_batch = batch}), graph, images, batch);
+    for (const char* kernels : {"auto", kSeparateKernels, kFusedKernels}) {
+      const auto program = find_engine("cuda").compile(graph, {.max_batch = batch, .kernels = kernels});
+      EXPECT_EQ(difference(graph, expected, trace(*program, graph, images, batch)), "") << kernels << ", " << batch;
+      EXPECT_TRUE(outputs_of(*program, graph, images, batch) == expected.outputs) << kernels << ", " << batch;
+      const std::vector<LayerInfo> layers = program->layers();
+      const auto tables = std::count_if(layers.begin(), layers.end(), [](const LayerInfo& layer) {
+        return layer.kernel.ends_with("_channel_lookup") && layer.kernel.starts_with("wgmma");
+      });
+      if (kernels == std::string_view(kSeparateKernels)) EXPECT_EQ(tables, 0);
+      if (kernels == std::string_view(kFusedKernels)) EXPECT_EQ(tables, this_gpu().capability == 90 ? 73 : 0);
+    }
+  }
+}
+
 // Each image reads all weights there.
 TEST(CudaGroups, TheEndOfManyImagesIsNotOneKernel) {
   OCTET_NEEDS_GPU();
