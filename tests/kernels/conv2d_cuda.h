@@ -9,7 +9,13 @@
 
 #include "kernels/conv/cuda/family.h"
 #include "src/cuda/device.h"
+#include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_random.h"
+
+// First line of a test of the wgmma family.
+#define OCTET_NEEDS_HOPPER() \
+  OCTET_NEEDS_GPU();         \
+  if (octet::this_gpu().capability != 90) GTEST_SKIP() << "needs compute capability 9.0"
 
 namespace octet::kernels::testing {
 

@@ -15,10 +15,6 @@
 #include "tests/error_of.h"
 #include "tests/kernels/conv2d_cuda.h"
 
-#define OCTET_NEEDS_HOPPER() \
-  OCTET_NEEDS_GPU();         \
-  if (this_gpu().capability != 90) GTEST_SKIP() << "needs compute capability 9.0"
-
 namespace octet::kernels::testing {
 namespace {
 

@@ -10,7 +10,6 @@
 #include "kernels/core/divide.h"
 #include "kernels/groups/conv_lookup.h"
 #include "kernels/operators/elementwise.h"
-#include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/conv2d_random.h"
 #include "tests/kernels/device_bytes.h"
@@ -33,7 +32,7 @@ std::vector<uint8_t> expected_of(const ConvCase& c, const ConvLookup& layers) {
 }
 
 /// Runs every tile that fits, also those that would not be chosen; returns how many.
-int expect_every_tile_exact(const ConvCase& c, std::mt19937& random) {
+int expect_tables_exact(const ConvCase& c, std::mt19937& random) {
   const ConvLookup layers = layers_of(c, random);
   const std::vector<uint8_t> expected = expected_of(c, layers);
   int tiles = 0;
@@ -53,7 +52,7 @@ int expect_every_tile_exact(const ConvCase& c, std::mt19937& random) {
   return tiles;
 }
 
-ConvCase case_of(const Conv2dShape& shape, int images, std::mt19937& random) {
+ConvCase yolox_case(const Conv2dShape& shape, int images, std::mt19937& random) {
   ConvCase c;
   c.shape = shape;
   c.images = images;
@@ -65,10 +64,6 @@ ConvCase case_of(const Conv2dShape& shape, int images, std::mt19937& random) {
   return c;
 }
 
-#define OCTET_NEEDS_HOPPER() \
-  OCTET_NEEDS_GPU();         \
-  if (this_gpu().capability != 90) GTEST_SKIP() << "wgmma needs compute capability 9.0"
-
 // The channels and windows of YOLOX-S: one tile of channels and several, and more of them than tables.
 TEST(ConvLookupCuda, LayersOfYoloxAreExact) {
   OCTET_NEEDS_HOPPER();
@@ -79,9 +74,9 @@ TEST(ConvLookupCuda, LayersOfYoloxAreExact) {
       for (const int kernel : {1, 3}) {
         Conv2dShape shape{.in_c = in_c, .in_h = 20, .in_w = 18, .out_c = out_c, .kernel_h = kernel, .kernel_w = kernel};
         shape.pad_h = shape.pad_w = kernel / 2;
-        tiles += expect_every_tile_exact(case_of(shape, 3, random), random);
+        tiles += expect_tables_exact(yolox_case(shape, 3, random), random);
         shape.stride_h = shape.stride_w = 2;
-        tiles += expect_every_tile_exact(case_of(shape, 40, random), random);
+        tiles += expect_tables_exact(yolox_case(shape, 40, random), random);
         if (HasFailure()) return;
       }
     }
@@ -98,7 +93,7 @@ TEST(ConvLookupCuda, RandomConvolutionsAreExact) {
     if (c.params.y.float_output) continue;
     c.params.has_residual = false;
     c.lookup.reset();
-    tiles += expect_every_tile_exact(c, random);
+    tiles += expect_tables_exact(c, random);
   }
   EXPECT_GE(tiles, 100);
 }
@@ -110,7 +105,7 @@ TEST(ConvLookupCuda, TablesFitBesideStages) {
     for (const int kernel : {1, 3}) {
       Conv2dShape shape{.in_c = in_c, .in_h = 40, .in_w = 40, .out_c = 128, .kernel_h = kernel, .kernel_w = kernel};
       shape.pad_h = shape.pad_w = kernel / 2;
-      const ConvCase c = case_of(shape, 2, random);
+      const ConvCase c = yolox_case(shape, 2, random);
       for (const WgmmaTile& tile : kWgmmaTiles) {
         if (!wgmma_fits(tile, c.shape, c.images, true)) continue;
         const WgmmaPlan plan(tile, c.shape, c.images, false, true);
