@@ -137,14 +137,14 @@ TEST(PoolCuda, WideAveragesAreTheDefinitions) {
 TEST(PoolCuda, WideMaximaAreTheDefinitions) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(5);
-  for (const auto [channels, side, kernel_h, kernel_w, stride, images] : {std::tuple{256, 20, 5, 5, 1, 1},
-                                                                          {256, 20, 9, 9, 1, 32},
-                                                                          {256, 20, 13, 13, 1, 3},
-                                                                          {17, 20, 13, 13, 1, 2},
-                                                                          {48, 15, 2, 9, 1, 2},
-                                                                          {48, 15, 9, 2, 3, 2},
-                                                                          {32, 13, 13, 13, 2, 2},
-                                                                          {16, 80, 5, 5, 1, 1}}) {
+  for (const auto& [channels, side, kernel_h, kernel_w, stride, images] : {std::tuple{256, 20, 5, 5, 1, 1},
+                                                                           {256, 20, 9, 9, 1, 32},
+                                                                           {256, 20, 13, 13, 1, 3},
+                                                                           {17, 20, 13, 13, 1, 2},
+                                                                           {48, 15, 2, 9, 1, 2},
+                                                                           {48, 15, 9, 2, 3, 2},
+                                                                           {32, 13, 13, 13, 2, 2},
+                                                                           {16, 80, 5, 5, 1, 1}}) {
     PoolCase c;
     c.images = images;
     PoolShape& s = c.shape;
