@@ -108,7 +108,7 @@ TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
   const std::vector<RangeMethod> methods = {{CalibrationMethod::minmax}, {CalibrationMethod::percentile, 99.9}};
   int calls = 0;
   const ChosenRanges ranges =
-      choose_ranges(model, errors_of(model, held), methods, 2, [&](int trial) { EXPECT_EQ(trial, calls++); });
+      choose_ranges(model, errors_of(model, held), methods, {}, 2, [&](int trial) { EXPECT_EQ(trial, calls++); });
   EXPECT_EQ(calls, 2);
   ASSERT_EQ(ranges.trials.size(), 2u);
   EXPECT_EQ(ranges.chosen, 1u);
@@ -124,7 +124,7 @@ TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
   // Both clip most values of all edges or none of the outlier: with one of them for all edges a single edge is better
   // with the other.
   const std::vector<RangeMethod> methods = {{CalibrationMethod::percentile, 60}, {CalibrationMethod::minmax}};
-  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), methods, 40, [](int) {});
+  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), methods, {}, 40, [](int) {});
   const double one_for_all = std::min(ranges.trials[0].lost, ranges.trials[1].lost);
   ASSERT_FALSE(ranges.edges.empty());
   EXPECT_LT(ranges.lost, 0.99 * one_for_all);
@@ -135,7 +135,7 @@ TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
 TEST(ChooseRanges, ACallThatThrowsEndsIt) {
   QuantizedModel model = seen_an_outlier();
   const std::vector<at::Tensor> held = {pictures(6, 4)};
-  EXPECT_THROW(choose_ranges(model, errors_of(model, held), {{CalibrationMethod::minmax}}, 5,
+  EXPECT_THROW(choose_ranges(model, errors_of(model, held), {{CalibrationMethod::minmax}}, {}, 5,
                              [](int) { throw Error(ExitCode::interrupted, "stop"); }),
                Error);
 }

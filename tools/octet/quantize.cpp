@@ -22,16 +22,12 @@
 #include "src/report/html.h"
 #include "tools/octet/measured_run.h"
 #include "trainers/gpu.h"
+#include "trainers/run/auto_ranges.h"
 
 namespace octet::cli {
 namespace {
 
 constexpr size_t kShownLayers = 8;
-
-std::string method_text(const RangeMethod& ranges) {
-  const std::string name(name_in(kCalibrationMethods, ranges.method));
-  return ranges.method == CalibrationMethod::percentile ? fmt::format("{} {:g}", name, ranges.percentile) : name;
-}
 
 /// Returns the layers that were measured alone, the one that costs most first.
 std::vector<LayerCost> worst_layers(const Quantized& result) {
@@ -46,13 +42,13 @@ std::vector<LayerCost> worst_layers(const Quantized& result) {
 TextTable ranges_table(const Quantized& result) {
   TextTable table({{"ranges", Align::left}, {"lost"}});
   for (const ChosenRanges::Trial& trial : result.ranges.trials)
-    table.add_row({method_text(trial.ranges), percent(trial.lost)});
+    table.add_row({text_of(trial.ranges), percent(trial.lost)});
   return table;
 }
 
 std::string ranges_sentence(const Quantized& result) {
   const ChosenRanges& ranges = result.ranges;
-  std::string text = fmt::format("ranges: {}", method_text(ranges.trials[ranges.chosen].ranges));
+  std::string text = fmt::format("ranges: {}", text_of(ranges.trials[ranges.chosen].ranges));
   if (!ranges.edges.empty())
     text += fmt::format(", for {} another: {} lost", counted(static_cast<long>(ranges.edges.size()), "edge"),
                         percent(ranges.lost));
@@ -133,9 +129,9 @@ std::string text_of(const Json& document) { return document.dump(2, ' ', false, 
 
 std::string json(const Quantized& result, const std::string& out) {
   Json trials = Json::array(), edges = Json::array(), repairs = Json::array();
-  for (const auto& t : result.ranges.trials) trials.push_back({{"ranges", method_text(t.ranges)}, {"lost", t.lost}});
+  for (const auto& t : result.ranges.trials) trials.push_back({{"ranges", text_of(t.ranges)}, {"lost", t.lost}});
   for (const auto& e : result.ranges.edges)
-    edges.push_back({{"node", e.node}, {"ranges", method_text(e.ranges)}, {"scale", e.after}, {"before", e.before}});
+    edges.push_back({{"node", e.node}, {"ranges", text_of(e.ranges)}, {"scale", e.after}, {"before", e.before}});
   for (const auto& r : result.repairs)
     repairs.push_back({{"repairs", r.name},
                        {"lost", r.refused.empty() ? Json(r.lost) : Json(nullptr)},
@@ -144,7 +140,7 @@ std::string json(const Quantized& result, const std::string& out) {
       {{"checkpoint", out},
        {"images",
         {{"calibrated", result.calibrated_on}, {"chosen", result.chosen_on}, {"measured", result.measured_on}}},
-       {"ranges", method_text(result.ranges.trials[result.ranges.chosen].ranges)},
+       {"ranges", text_of(result.ranges.trials[result.ranges.chosen].ranges)},
        {"trials", trials},
        {"other_edges", edges},
        {"repairs", repairs},

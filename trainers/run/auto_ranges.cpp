@@ -20,11 +20,6 @@ namespace {
 constexpr size_t kFewest = 8, kMost = 64;  // images: fewer say little, more take long
 constexpr size_t kShare = 8;               // calibration images for one that is held back
 
-std::string text_of(const RangeMethod& ranges) {
-  const std::string name(name_in(kCalibrationMethods, ranges.method));
-  return ranges.method == CalibrationMethod::percentile ? fmt::format("{} {:g}", name, ranges.percentile) : name;
-}
-
 std::string text_of(const ChosenRanges& ranges, size_t images) {
   std::string tried;
   for (const ChosenRanges::Trial& trial : ranges.trials)
@@ -69,31 +64,46 @@ bool may_scale(const Run& run, const Graph& fused) {
 
 }  // namespace
 
+std::string text_of(const RangeMethod& ranges) {
+  if (!ranges.method) return "joint";
+  const std::string name(name_in(kCalibrationMethods, *ranges.method));
+  return ranges.method == CalibrationMethod::percentile ? fmt::format("{} {:g}", name, ranges.percentile) : name;
+}
+
 std::vector<RangeMethod> range_methods() {
   return {{CalibrationMethod::mse},
           {CalibrationMethod::minmax},
           {CalibrationMethod::percentile, 99.99},
           {CalibrationMethod::percentile, 99.9},
-          {CalibrationMethod::entropy}};
+          {CalibrationMethod::entropy},
+          {std::nullopt}};
 }
 
-ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods) {
+std::vector<at::Tensor> images_for_joint_ranges(const Run& run) {
+  constexpr size_t kImages = 128;
+  const std::vector<size_t>& all = run.data.calibration;
+  return input_batches(run, evenly_spaced(all, std::min(kImages, all.size())));
+}
+
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
+                           const std::vector<at::Tensor>& seen) {
   constexpr int kEdges = 12;  // trials of single edges
   const int trials = static_cast<int>(methods.size()) + (methods.size() > 1 ? kEdges : 0);
   Progress progress("choose ranges", trials, "trials");
-  return choose_ranges(model, errors, methods, trials, [&](int trial) {
+  return choose_ranges(model, errors, methods, seen, trials, [&](int trial) {
     progress.update(trial + 1);
     throw_if_interrupted();
   });
 }
 
-HeldBack::HeldBack(QuantizedModel& model, const Run& run) : x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
+HeldBack::HeldBack(QuantizedModel& model, const Run& run)
+    : x_(held_back(run)), seen_(images_for_joint_ranges(run)), wanted_(float_outputs(model, x_)) {}
 
 CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model) const {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
-  const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods());
-  return {text_of(ranges, images), ranges.trials[ranges.chosen].ranges, ranges.lost};
+  const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), seen_);
+  return {text_of(ranges, images), ranges.best_method(), ranges.lost};
 }
 
 CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
@@ -128,7 +138,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
     throw_if_interrupted();
     QuantizedModel trial = make_quantized(run, weights);
     for (const at::Tensor& x : images) trial.forward(x, {.observe = true, .quantize = false});
-    trial.calibrate(ranges.taken.method, ranges.taken.percentile);
+    trial.calibrate(*ranges.taken.method, ranges.taken.percentile);
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));

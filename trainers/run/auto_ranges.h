@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "src/train/qat/quantized_model.h"
@@ -14,12 +15,19 @@
 
 namespace octet {
 
-/// The methods that auto tries: all of them, and a percentile that clips more.
+/// Returns the name of ranges: "percentile 99.9", "joint".
+std::string text_of(const RangeMethod& ranges);
+
+/// The methods that auto tries: all of them, a percentile that clips more, and joint_ranges().
 std::vector<RangeMethod> range_methods();
 
+/// Returns the calibration images of joint_ranges(), in batches of calibration_batch().
+std::vector<at::Tensor> images_for_joint_ranges(const Run& run);
+
 /// Calls choose_ranges() for a calibrated model, with its progress: the methods, and if there are several a dozen
-/// trials of single edges.
-ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods);
+/// trials of single edges. seen: as images_for_joint_ranges() returns them.
+ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
+                           const std::vector<at::Tensor>& seen);
 
 /// Validation images, an eighth as many as calibration takes, and what the float network makes of them. Their labels
 /// are not used.
@@ -39,6 +47,7 @@ class HeldBack {
 
  private:
   std::vector<at::Tensor> x_;
+  std::vector<at::Tensor> seen_;  ///< of calibration
   FloatOutputs wanted_;
 };
 

@@ -123,7 +123,7 @@ struct Made {
 };
 
 Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
-          const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
+          const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
   const Weights weights = way.repairs() ? copies_of(floats) : floats;
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
@@ -132,7 +132,7 @@ Made make(Run run, const Weights& floats, const QuantizeRequest& request, const 
   const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
-  calibrate(made.model, run, [&] { made.ranges = choose_ranges(made.model, errors, methods); });
+  calibrate(made.model, run, [&] { made.ranges = choose_ranges(made.model, errors, methods, seen); });
   made.lost = way.repairs() ? errors.lost() : made.ranges.lost;  // repairs come after the choice
   return made;
 }
@@ -151,7 +151,8 @@ Weights depthwise_weights(const Run& run, QuantizedModel& original) {
 /// Gives lookups a scale for each channel where that loses less, and then changes `best` and run.graph. Which lookups
 /// get them is chosen with the ranges of one method and few calibration images.
 void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
-                        const std::vector<at::Tensor>& held, const FloatOutputs& wanted, Made& best,
+                        const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& held,
+                        const FloatOutputs& wanted, Made& best,
                         Quantized::ChannelScales& result) {
   constexpr double kLittle = 0.01;  // lost: not worth the search
   ChannelScales channels(original);
@@ -160,7 +161,7 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
     return evenly_spaced(run.data.calibration, std::min(images, run.data.calibration.size()));
   };
   for_input_batches(run, some(16), [&](const at::Tensor& x) { channels.see(x); });
-  const RangeMethod& ranges = best.ranges.trials[best.ranges.chosen].ranges;
+  const RangeMethod ranges = best.ranges.best_method();
   QuantizeRequest one_method = request;
   one_method.method = ranges.method;
   Way its_way = way;
@@ -173,11 +174,11 @@ void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeReques
   wanted_of_few.y.resize(few.size());
   const auto chosen = channels.best(run.graph, way.floats, [&](const Graph& graph, const Weights& weights) {
     quick.graph = graph;
-    return make(quick, weights, one_method, its_way, few, wanted_of_few).lost;
+    return make(quick, weights, one_method, its_way, seen, few, wanted_of_few).lost;
   });
   if (!chosen) return;
   const Graph before = std::exchange(run.graph, chosen->graph);
-  Made made = make(run, chosen->weights, request, way, held, wanted);
+  Made made = make(run, chosen->weights, request, way, seen, held, wanted);
   if (made.lost > ChannelScales::kPays * best.lost) return void(run.graph = before);
   result = {chosen->lookups, best.lost, made.lost};
   best = std::move(made);
@@ -284,6 +285,8 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   require_differences(held, /*are_images=*/!tensors);
   QuantizedModel original = make_quantized(run, floats);
   const FloatOutputs wanted = float_outputs(original, held);
+  std::vector<at::Tensor> seen;
+  if (!request.method) seen = images_for_joint_ranges(run);
 
   Quantized result;
   result.calibrated_on = run.data.calibration.size();
@@ -300,7 +303,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
     const size_t trial = result.repairs.size();
     if (repairs) result.repairs.push_back({.name = way.name});
     try {
-      Made made = make(run, way.floats, request, way, held, wanted);
+      Made made = make(run, way.floats, request, way, seen, held, wanted);
       if (repairs) result.repairs.back().lost = made.lost;
       if (repairs && !way.repairs())
         result.repairs.push_back({.name = way.name == kNoRepairs ? kBiasCorrection : way.name + ", " + kBiasCorrection,
@@ -315,7 +318,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
       result.repairs.back().refused = error.what();  // this network does not allow it; the others go on
     }
   }
-  try_channel_scales(run, original, request, *taken, held, wanted, *best, result.channel_scales);
+  try_channel_scales(run, original, request, *taken, seen, held, wanted, *best, result.channel_scales);
   if (repairs && !taken->repairs() && !result.channel_scales.lookups.empty()) {  // whose biases are not corrected yet
     result.repairs[its_trial + 1].lost = correct(run, held, wanted, *best);
     result.repaired = its_trial + (best->floats ? 1 : 0);

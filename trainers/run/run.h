@@ -90,7 +90,7 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights);
 /// How ranges were found.
 struct CalibratedRanges {
   std::string chosen;          ///< what calibrate.method auto chose, in a sentence; "" with another method
-  RangeMethod taken;           ///< of all activations, or of most
+  RangeMethod taken;           ///< the best method that sees each edge's values alone
   std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
 };
 

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "src/train/model/device.h"
+#include "src/train/repair/joint_ranges.h"
 
 namespace octet {
 namespace {
@@ -125,8 +126,16 @@ std::vector<double> OutputErrors::lost_by_batches(DeployedNetwork& network, cons
   return lost;
 }
 
+RangeMethod ChosenRanges::best_method() const {
+  std::vector<Trial> alone = trials;
+  std::erase_if(alone, [](const Trial& trial) { return !trial.ranges.method; });
+  return std::min_element(alone.begin(), alone.end(), [](const auto& a, const auto& b) { return a.lost < b.lost; })
+      ->ranges;
+}
+
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           int trials, const std::function<void(int trial)>& done) {
+                           const std::vector<at::Tensor>& seen, int trials,
+                           const std::function<void(int trial)>& done) {
   constexpr double kDiffer = 1.2;  // ranges nearer to each other than that are not tried for single edges
   constexpr double kPays = 0.995;  // what a single edge's range must leave of the error, or it is chance
   const Prepared& prepared = model.prepared();
@@ -137,7 +146,10 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   std::optional<DeployedNetwork> network;    // whose weights are converted once
   for (const RangeMethod& method : methods) {
     done(trial++);
-    model.choose_edges(method.method, method.percentile);
+    if (method.method)
+      model.choose_edges(*method.method, method.percentile);
+    else
+      set_edges(model, joint_ranges(model, seen));
     ranges.push_back(model.edges());
     network ? network->change_edges() : void(network.emplace(errors.deployed()));
     lost.push_back(errors.lost_by_batches(*network));
@@ -152,7 +164,10 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   };
   std::vector<double> least = that_pays(lost[result.chosen]);
   result.lost = best->lost;
-  if (result.chosen + 1 < methods.size()) model.choose_edges(best->ranges.method, best->ranges.percentile);
+  if (best->ranges.method)
+    model.choose_edges(*best->ranges.method, best->ranges.percentile);
+  else
+    set_edges(model, ranges[result.chosen]);
 
   std::vector<Alternative> alternatives;
   for (int n = 0; n < static_cast<int>(errors.nodes()); ++n) {

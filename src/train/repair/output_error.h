@@ -74,8 +74,9 @@ class OutputErrors {
   FloatOutputs wanted_;
 };
 
+/// How the ranges of all edges are found: by a method that sees the values of each alone, or (none) by joint_ranges().
 struct RangeMethod {
-  CalibrationMethod method;
+  std::optional<CalibrationMethod> method;
   double percentile = 100;
 };
 
@@ -94,13 +95,16 @@ struct ChosenRanges {
   size_t chosen = 0;        ///< the trial that most edges have
   std::vector<Edge> edges;  ///< the edges that have other ranges
   double lost = 0;          ///< with them
+
+  RangeMethod best_method() const;  ///< of those that see each edge's values alone
 };
 
 /// Sets the ranges of a calibrated model to those among `methods` that lose least at the outputs: first one method for
 /// all edges, then other ones for single edges where the methods differ most, as long as that pays, in at most `trials`
-/// trials. errors: of this model, over images that calibration did not see. `done` is called before each trial.
+/// trials. errors: of this model, over images that calibration did not see. seen: calibration images for
+/// joint_ranges(), not read where no method is that. `done` is called before each trial.
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           int trials, const std::function<void(int trial)>& done);
+                           const std::vector<at::Tensor>& seen, int trials, const std::function<void(int trial)>& done);
 
 /// A layer's share of what is lost.
 struct LayerCost {
