@@ -11,6 +11,7 @@
 #include "src/base/text.h"
 #include "src/train/model/device.h"
 #include "src/train/repair/channel_scales.h"
+#include "src/train/repair/joint_ranges.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/quantize.h"
 
@@ -80,9 +81,9 @@ std::vector<RangeMethod> range_methods() {
 }
 
 std::vector<at::Tensor> images_for_joint_ranges(const Run& run) {
-  constexpr size_t kImages = 128;
+  constexpr size_t kLeast = 32, kMost = 128, kShare = 4;  // with their gradients they take as long as all the others
   const std::vector<size_t>& all = run.data.calibration;
-  return input_batches(run, evenly_spaced(all, std::min(kImages, all.size())));
+  return input_batches(run, evenly_spaced(all, std::min(all.size(), std::clamp(all.size() / kShare, kLeast, kMost))));
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
@@ -103,7 +104,10 @@ CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model) const {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
   const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), seen_);
-  return {text_of(ranges, images), ranges.best_method(), ranges.lost};
+  return {.chosen = text_of(ranges, images),
+          .taken = ranges.best_method(),
+          .joint = !ranges.trials[ranges.chosen].ranges.method,
+          .lost = ranges.lost};
 }
 
 CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
@@ -139,6 +143,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
     QuantizedModel trial = make_quantized(run, weights);
     for (const at::Tensor& x : images) trial.forward(x, {.observe = true, .quantize = false});
     trial.calibrate(*ranges.taken.method, ranges.taken.percentile);
+    if (ranges.joint) set_edges(trial, joint_ranges(trial, images, throw_if_interrupted));
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));

@@ -152,8 +152,7 @@ Weights depthwise_weights(const Run& run, QuantizedModel& original) {
 /// get them is chosen with the ranges of one method and few calibration images.
 void try_channel_scales(Run& run, QuantizedModel& original, const QuantizeRequest& request, const Way& way,
                         const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& held,
-                        const FloatOutputs& wanted, Made& best,
-                        Quantized::ChannelScales& result) {
+                        const FloatOutputs& wanted, Made& best, Quantized::ChannelScales& result) {
   constexpr double kLittle = 0.01;  // lost: not worth the search
   ChannelScales channels(original);
   if (!channels.any() || best.lost < kLittle) return;

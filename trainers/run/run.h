@@ -91,6 +91,7 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights);
 struct CalibratedRanges {
   std::string chosen;          ///< what calibrate.method auto chose, in a sentence; "" with another method
   RangeMethod taken;           ///< the best method that sees each edge's values alone
+  bool joint = false;          ///< whether they are joint_ranges()
   std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
 };
 

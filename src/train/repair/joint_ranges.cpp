@@ -13,7 +13,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/training/observe.h"
+#include "src/quant/curves.h"
 #include "src/train/model/device.h"
 #include "src/train/model/numerics.h"
 #include "src/train/model/threads.h"
@@ -22,9 +22,10 @@
 namespace octet {
 namespace {
 
-constexpr int kProbes = 2;          // random sums of the outputs
-constexpr int64_t kValues = 4096;   // of an edge and image
+constexpr int kProbes = 2;         // random sums of the outputs
+constexpr int64_t kValues = 4096;  // of an edge and image
 constexpr uint64_t kSeed = 1;
+constexpr double kRuined = 1e6;  // noise of an image that is lost; sums with more, or with infinity, forget the others
 
 /// Sums over some of an image's values.
 struct Sums {
@@ -57,21 +58,45 @@ Sums sums_of(const float* values, const float* gradients, int64_t count, const Q
           step * std::accumulate(cut.begin(), cut.end(), 0.0)};
 }
 
-/// The edges of a model with the ranges that are tried.
-std::vector<EdgeNoise> edges_of(QuantizedModel& model) {
-  model.choose_edges(CalibrationMethod::minmax, 100);
+/// What a float network gives for some images.
+struct Seen {
+  std::vector<Statistics> values;  ///< by node: the smallest and the largest one of each edge
+  FloatOutputs outputs;
+};
+
+Seen see(QuantizedModel& model, const std::vector<at::Tensor>& x) {
   const Prepared& prepared = model.prepared();
-  const std::vector<QParams> full = model.edges();
+  const std::vector<int>& of = prepared.graph.outputs;
+  std::vector<Statistics> values(prepared.graph.nodes.size());
+  std::vector<std::vector<at::Tensor>> outputs;
+  for (const at::Tensor& batch : x) {
+    outputs.emplace_back(of.size());
+    model.forward_partly(batch, std::vector<bool>(values.size(), false), [&](int n, const at::Tensor& y) {
+      for (size_t o = 0; o < of.size(); ++o)
+        if (of[o] == n) outputs.back()[o] = y.clone();
+      if (!prepared.has_edge(n)) return;
+      values[n].lo = std::min(values[n].lo, y.min().item<double>());
+      values[n].hi = std::max(values[n].hi, y.max().item<double>());
+    });
+  }
+  return {std::move(values), FloatOutputs(std::move(outputs))};
+}
+
+/// Returns the edges of a model with the ranges that are tried. all: Seen::values.
+std::vector<EdgeNoise> edges_of(const QuantizedModel& model, const std::vector<Statistics>& all) {
+  const Prepared& prepared = model.prepared();
+  const std::vector<std::vector<int>> lookups = only_lookups(prepared);
+  const FloatParams scales = float_params(model.weights());
   std::vector<EdgeNoise> edges;
-  for (int n = 0; n < static_cast<int>(full.size()); ++n) {
+  for (int n = 0; n < static_cast<int>(all.size()); ++n) {
     if (!prepared.has_edge(n)) continue;
-    const kernels::RunningRange values = kernels::range_of_qparams(full[n], prepared.affine[n]);
-    const double largest = std::max(-values.lo, values.hi);
     EdgeNoise edge{.node = n, .ranges = {}, .noise = std::vector<std::vector<float>>(kReaches)};
     for (int k = 0; k < kReaches; ++k) {
-      const double most = largest * reach(k);
-      edge.ranges.push_back(
-          choose_qparams(std::max(values.lo, -most), std::min(values.hi, most), full[n], prepared.affine[n]));
+      const double most = std::max(-all[n].lo, all[n].hi) * reach(k);
+      const Statistics within{.lo = std::max(all[n].lo, -most), .hi = std::min(all[n].hi, most)};
+      const Statistics told = told_apart(within, prepared, lookups[n], scales);
+      edge.ranges.push_back(choose_qparams(static_cast<float>(told.lo), static_cast<float>(told.hi), prepared.range[n],
+                                           prepared.affine[n]));
     }
     edges.push_back(std::move(edge));
   }
@@ -136,7 +161,8 @@ class Probes {
           for (int k = 0; k < kReaches; ++k) {
             const Sums sums = sums_of(row, g, count, edge.ranges[k]);
             const double noise = share * sums.rounded + share * share * sums.cut * sums.cut;
-            edge.noise[k][seen_ + static_cast<size_t>(i)] += static_cast<float>(noise / kProbes);
+            edge.noise[k][seen_ + static_cast<size_t>(i)] +=
+                static_cast<float>(noise < kRuined ? noise / kProbes : kRuined);
           }
         }
       });
@@ -185,7 +211,7 @@ class Together {
  private:
   double lost(const std::vector<double>& noise) const {
     double sum = 0;
-    for (const double n : noise) sum += std::isfinite(n) ? n / (n + outputs_) : 1;
+    for (const double n : noise) sum += n / (n + outputs_);
     return sum / static_cast<double>(noise.size());
   }
 
@@ -197,13 +223,17 @@ class Together {
 
 double reach(int k) { return std::exp2(-k / 3.0); }
 
-std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x) {
+std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                   const std::function<void()>& each) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  const FloatOutputs outputs = float_outputs(model, x);
-  std::vector<EdgeNoise> edges = edges_of(model);
-  Probes probes(model, edges, outputs.median);
-  for (const at::Tensor& batch : x) probes.see(batch);
+  const Seen seen = see(model, x);
+  std::vector<EdgeNoise> edges = edges_of(model, seen.values);
+  Probes probes(model, edges, seen.outputs.median);
+  for (const at::Tensor& batch : x) {
+    each();
+    probes.see(batch);
+  }
   return edges;
 }
 
@@ -228,8 +258,9 @@ std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int output
   return best;
 }
 
-std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x) {
-  const std::vector<EdgeNoise> edges = edge_noises(model, x);
+std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                  const std::function<void()>& each) {
+  const std::vector<EdgeNoise> edges = edge_noises(model, x, each);
   const std::vector<int> chosen = choose_together(edges, static_cast<int>(model.prepared().graph.outputs.size()));
   std::vector<QParams> ranges = model.edges();
   for (size_t e = 0; e < edges.size(); ++e) ranges[edges[e].node] = edges[e].ranges[chosen[e]];

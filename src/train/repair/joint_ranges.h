@@ -6,15 +6,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {
 
-inline constexpr int kReaches = 25;
+/// How many ranges are tried for each edge.
+inline constexpr int kReaches = 31;
 
-/// Returns how far the k-th range that is tried for an edge reaches, of the largest magnitude: 2^(-k / 3), to 1/256.
+/// Returns how far the k-th range that is tried for an edge reaches, of the largest magnitude: 2^(-k / 3), to 1/1024.
 double reach(int k);
 
 /// An edge, and what its ranges do.
@@ -25,22 +27,24 @@ struct EdgeNoise {
                                           ///< (OutputError), summed over the outputs
 };
 
-/// Returns the noise of all edges of a calibrated model over x, batches of normalized float [N, C, H, W] where the
-/// weights are. The model has the ranges of all values afterwards. What an edge's error, its values less those of their
-/// codes, does at the outputs is measured by the float network's gradients of random sums of the outputs: the squares
-/// of such sums have the sum of the outputs' squares for their mean (Hutchinson, "A stochastic estimator of the trace
-/// of the influence matrix", 1990). Errors of rounding are taken for independent; those of values that a range cuts off
-/// add up. Of large edges some values are taken.
-std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x);
+/// Returns the noise of all edges of a model over x, batches of normalized float [N, C, H, W] where the weights are.
+/// What an edge's error, its values less those of their codes, does at the outputs is measured by the float network's
+/// gradients of random sums of the outputs: the squares of such sums have the sum of the outputs' squares for their
+/// mean (Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990). Errors of rounding are taken
+/// for independent; those of values that a range cuts off add up. Of large edges some values are taken. `each` is
+/// called before each batch's backward passes.
+std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                   const std::function<void()>& each);
 
 /// Returns for each edge the k with which, together, least is lost: the mean over images of noise / (noise + outputs),
 /// where noise is the sum over edges. Finds it by coordinate descent from each edge's own best and from common reaches.
 std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int outputs);
 
 /// Returns the ranges of edges, by node, that edge_noises() and choose_together() give over x.
-std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x);
+std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                  const std::function<void()>& each);
 
-/// Sets the ranges of all edges; `ranges` is by node.
+/// Sets the ranges of all edges of a calibrated model; `ranges` is by node.
 void set_edges(QuantizedModel& model, const std::vector<QParams>& ranges);
 
 }  // namespace octet

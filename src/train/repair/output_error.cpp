@@ -145,11 +145,12 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   std::vector<std::vector<double>> lost;     // by method
   std::optional<DeployedNetwork> network;    // whose weights are converted once
   for (const RangeMethod& method : methods) {
-    done(trial++);
+    done(trial);
     if (method.method)
       model.choose_edges(*method.method, method.percentile);
     else
-      set_edges(model, joint_ranges(model, seen));
+      set_edges(model, joint_ranges(model, seen, [&] { done(trial); }));
+    ++trial;
     ranges.push_back(model.edges());
     network ? network->change_edges() : void(network.emplace(errors.deployed()));
     lost.push_back(errors.lost_by_batches(*network));

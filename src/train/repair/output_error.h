@@ -102,7 +102,8 @@ struct ChosenRanges {
 /// Sets the ranges of a calibrated model to those among `methods` that lose least at the outputs: first one method for
 /// all edges, then other ones for single edges where the methods differ most, as long as that pays, in at most `trials`
 /// trials. errors: of this model, over images that calibration did not see. seen: calibration images for
-/// joint_ranges(), not read where no method is that. `done` is called before each trial.
+/// joint_ranges(), not read where no method is that. `done` is called before each trial, and for
+/// joint_ranges() before each of its batches.
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
                            const std::vector<at::Tensor>& seen, int trials, const std::function<void(int trial)>& done);
 
