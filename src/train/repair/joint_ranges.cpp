@@ -15,7 +15,6 @@
 
 #include "src/quant/curves.h"
 #include "src/train/model/device.h"
-#include "src/train/model/numerics.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/output_error.h"
 
