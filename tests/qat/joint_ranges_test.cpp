@@ -54,9 +54,10 @@ TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
   const at::Tensor y = wanted.y[0][0], signal = (y.flatten(2) - wanted.median[0]).square().flatten(1).sum(1);
   const Graph& graph = model.prepared().graph;
   int compared = 0;
+  double logs = 0;
   for (const EdgeNoise& edge : edges) {
     ASSERT_EQ(edge.noise.size(), static_cast<size_t>(kReaches));
-    for (int k = 0; k < kReaches; k += 4) {  // from rounding to few codes to cutting off
+    for (int k = 0; k < kReaches; ++k) {
       const QParams& q = edge.ranges[k];
       WalkHooks hooks;
       hooks.output = [&](int n, at::Tensor value) {
@@ -73,11 +74,13 @@ TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
       const double lost = mean_lost(measured), ratio = mean_lost(predicted) / lost;
       if (lost > 0.2) continue;  // the first order is for small errors
       ++compared;
-      EXPECT_GT(ratio, 0.6) << graph.nodes[edge.node].name << " " << k << ": " << lost;
-      EXPECT_LT(ratio, 1.6) << graph.nodes[edge.node].name << " " << k << ": " << lost;
+      logs += std::log(ratio);
+      EXPECT_GT(ratio, 0.25) << graph.nodes[edge.node].name << " " << k << ": " << lost;
+      EXPECT_LT(ratio, 4) << graph.nodes[edge.node].name << " " << k << ": " << lost;
     }
   }
-  EXPECT_GT(compared, 40);
+  ASSERT_GT(compared, 40);
+  EXPECT_NEAR(logs / compared, 0, 0.2);  // two random sums of few images scatter, where few values are cut off
 }
 
 TEST(JointRanges, LoseLessThanEachMethodWhereAFewPicturesAreFar) {
