@@ -33,6 +33,7 @@ WAYS = {  # beside octet's defaults, which set nothing: what they are held again
     "-mse-lsq": ["calibrate.method=mse", "quant.scales=lsq"],
     "-frozen": ["qat.freeze_batch_norm=0"],
     "-scaled": ["calibrate.channel_scales=true"],  # channels of SiLU and the like, where that loses less
+    "-auto-scaled": ["calibrate.channel_scales=auto"],  # the same where much is lost
     "-unscaled": ["calibrate.channel_scales=false"],
 }
 VARIANTS = {bits + way: [*of_bits, *of_way] for bits, of_bits in BITS.items() for way, of_way in WAYS.items()}
