@@ -217,6 +217,7 @@ std::string write_recipe(const Recipe& recipe) {
 
 Recipe training_part(Recipe recipe) {
   recipe.evaluate = {};
+  recipe.train.val_interval = recipe.qat.val_interval = OptimizerRecipe().val_interval;
   return recipe;
 }
 

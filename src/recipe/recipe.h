@@ -291,7 +291,8 @@ Recipe read_run_recipe(const std::string& path, const std::vector<std::string>& 
 /// Returns the recipe with every key, as YAML from which read_recipe() makes the same Recipe.
 std::string write_recipe(const Recipe& recipe);
 
-/// Returns the part of the recipe that trained weights depend on: all but `evaluate`, which gets its defaults.
+/// Returns the part of the recipe that trained weights depend on: all but `evaluate` and the two val_interval, which
+/// get their defaults.
 Recipe training_part(Recipe recipe);
 
 /// Returns the SHA-256 of write_recipe(), in hexadecimal digits.

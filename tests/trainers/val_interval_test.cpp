@@ -86,23 +86,56 @@ TEST(ValInterval, MoreThanAPhaseHasLeavesTheLast) {
   EXPECT_EQ(validated(report.epochs), "float 5, qat 3");
 }
 
-TEST(ValInterval, AResumedPhaseKeepsItsTurns) {
-  const Folder folder("val_interval_resumed");
-  const RunDirectory directory{folder.path()};
-  std::filesystem::create_directories(directory.checkpoints());
-  int steps = 0;
-  const auto train_until = [&](int last, bool resume) {
-    octet::Run run = open_run(recipe_of(2), directory);
+/// The float phase of a run in a folder of its own, in which four steps make an epoch.
+class FloatPhase {
+ public:
+  explicit FloatPhase(const std::string& name) : folder_(name), directory_{folder_.path()} {
+    std::filesystem::create_directories(directory_.checkpoints());
+  }
+
+  /// Begins or goes on, and is interrupted after its step `last`; 0: never.
+  void train(int val_interval, int last, bool resume) {
+    octet::Run run = open_run(recipe_of(val_interval), directory_);
     Weights weights = starting_weights(run);
-    train_float(run, weights, resume, [&] { return ++steps == last; });
-  };
-  // Four steps make an epoch. The first stop is between the first epoch's last step and its end.
-  message_of(ExitCode::interrupted, [&] { train_until(4, false); });
-  message_of(ExitCode::interrupted, [&] { train_until(7, true); });
-  train_until(0, true);
-  const std::vector<EpochMetrics> epochs = read_metrics(directory.metrics());
-  EXPECT_EQ(validated(epochs), "float 2, float 4, float 5");
-  EXPECT_EQ(epochs.size(), 5U);
+    train_float(run, weights, resume, [&] { return ++steps_ == last; });
+  }
+
+  std::vector<EpochMetrics> epochs() const { return read_metrics(directory_.metrics()); }
+
+ private:
+  const Folder folder_;
+  const RunDirectory directory_;
+  int steps_ = 0;
+};
+
+TEST(ValInterval, AResumedPhaseKeepsItsTurns) {
+  FloatPhase phase("val_interval_resumed");
+  // The first stop is between the first epoch's last step and its end.
+  message_of(ExitCode::interrupted, [&] { phase.train(2, 4, false); });
+  message_of(ExitCode::interrupted, [&] { phase.train(2, 7, true); });
+  phase.train(2, 0, true);
+  EXPECT_EQ(validated(phase.epochs()), "float 2, float 4, float 5");
+  EXPECT_EQ(phase.epochs().size(), 5U);
+}
+
+TEST(ValInterval, AResumedPhaseMayHaveOtherTurns) {
+  FloatPhase phase("val_interval_changed");
+  message_of(ExitCode::interrupted, [&] { phase.train(2, 9, false); });  // in the third epoch
+  phase.train(1, 0, true);
+  EXPECT_EQ(validated(phase.epochs()), "float 2, float 3, float 4, float 5");
+}
+
+TEST(ValInterval, AFinishedRunIsNotRefusedForOtherTurns) {
+  const Folder folder("val_interval_finished");
+  const RunDirectory directory{folder.path() + "/run"};
+  train(recipe_of(2), directory, {});
+  const std::string trained = read_file(directory.quantized());
+  Recipe other = recipe_of(1);
+  train(other, directory, {.resume = true});
+  EXPECT_TRUE(read_file(directory.quantized()) == trained);
+  other.train.momentum = 0.8;
+  const std::string refused = message_of(ExitCode::usage, [&] { train(other, directory, {.resume = true}); });
+  EXPECT_NE(refused.find("only `evaluate` and `val_interval` may differ"), std::string::npos) << refused;
 }
 
 }  // namespace

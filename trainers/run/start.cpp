@@ -40,15 +40,16 @@ void make_folders(const RunDirectory& directory) {
   if (error) throw data_error(fmt::format("{}: cannot make this folder: {}", directory.checkpoints(), error.message()));
 }
 
-/// Refuses a recipe that is not the run's own. `evaluate` may differ, for a machine with other engines.
+/// Refuses a recipe that is not the run's own. `evaluate` may differ, for a machine with other engines, and which
+/// epochs are validated.
 void check_same_recipe(const RunDirectory& directory, const Recipe& recipe) {
   if (!fs::exists(directory.recipe())) {
     throw usage_error(fmt::format("{}: --resume, but there is no run (no recipe.yaml)", directory.root));
   }
   if (training_part(read_run_recipe(directory.recipe())) != training_part(recipe)) {
     throw usage_error(
-        fmt::format("{}: --resume with another recipe than the run's own {} (only `evaluate` may differ); pass that "
-                    "file, or train into another --out",
+        fmt::format("{}: --resume with another recipe than the run's own {} (only `evaluate` and `val_interval` may "
+                    "differ); pass that file, or train into another --out",
                     directory.root, directory.recipe()));
   }
 }
