@@ -205,6 +205,23 @@ TEST(OwnRate, ALossThatIsNotFiniteLaterEndsTrainingWithItsState) {
   EXPECT_EQ(read_metrics(next.directory.metrics()).back().train_loss, whole.epochs.back().train_loss);
 }
 
+/// Only a validation that follows the first epoch finds what ruined it in time to begin again.
+TEST(OwnRate, TheFirstEpochIsValidatedWhateverTheInterval) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.learning_rate = 0;
+  recipe.train.epochs = 3;
+  recipe.train.val_interval = 3;
+  const auto validated = [](const Trained& of) {
+    std::vector<int> epochs;
+    for (const EpochMetrics& epoch : of.epochs)
+      if (epoch.validation_loss) epochs.push_back(epoch.epoch);
+    return epochs;
+  };
+  EXPECT_EQ(validated(trained(recipe, "own_rate_interval")), (std::vector<int>{1, 3}));
+  recipe.train.learning_rate = 0.05;
+  EXPECT_EQ(validated(trained(recipe, "own_rate_not_own")), (std::vector<int>{3}));
+}
+
 /// On GPUs ranks see a loss that is not finite after different steps, and must begin anew together.
 TEST(OwnRate, RanksBeginAgainTogetherAtALossThatIsNotFinite) {
   Recipe recipe = tiny_recipe();

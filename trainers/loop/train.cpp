@@ -209,7 +209,7 @@ class Trainer {
 
   bool validates() const {
     const int done = position_.epoch + 1;
-    return done % recipe_.val_interval == 0 || done == recipe_.epochs;
+    return done % recipe_.val_interval == 0 || done == recipe_.epochs || (done == 1 && phase_.validates_first);
   }
 
   /// Tells that the epoch is done. What is validated is the network that would be exported: with EMA the average, whose

@@ -23,8 +23,9 @@ struct Teacher;   // trainers/loop/step.h
 
 /// What the loop reports after an epoch. Losses and accuracy are means over the epoch's batches in training mode.
 struct EpochResult {
-  int epoch = 0;         ///< from 0
-  bool validate = true;  ///< it is this epoch's turn (OptimizerRecipe::val_interval), or it is the phase's last
+  int epoch = 0;  ///< from 0
+  bool validate =
+      true;  ///< it is this epoch's turn (OptimizerRecipe::val_interval, Phase::validates_first), or the phase's last)
   double train_loss = 0;
   double train_top1 = 0;             ///< in 0..1; pixels: the share that is right; boxes: the mean IoU
   std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if its state file has none
@@ -66,6 +67,7 @@ struct Phase {
   std::string anew;         ///< command that trains this phase anew into another folder, for messages; "": none
   std::string checkpoint;   ///< state file, written atomically beside the next epoch, and on Ctrl-C
   bool resume = false;
+  bool validates_first = false;  ///< the first epoch is validated, too, where OptimizerRecipe::val_interval is above 1
   /// Called after each epoch. It validates if EpochResult::validate is set; with EMA the weights then hold the
   /// averages.
   std::function<void(const EpochResult&)> epoch_done;

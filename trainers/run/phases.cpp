@@ -241,10 +241,12 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
 }
 
 /// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
-/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. Returns
-/// what the report says of the rate.
+/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. The
+/// first epoch is validated whatever val_interval is, since that may show that it is ruined. Returns what the report
+/// says of the rate.
 std::string train_at_own_rate(Run& run, Phase& phase) {
   const Weights beginning = copies_of(*phase.weights, at::kCPU);  // a GPU's memory is for training
+  phase.validates_first = true;
   if (!phase.resume || !std::filesystem::exists(phase.checkpoint))
     say(own_rate_line(with_own_rate(run.recipe, run.float_rate)));
   for (;;) {
