@@ -89,6 +89,30 @@ TEST(StepGraph, SizesShareOneMemory) {
   EXPECT_LE(static_cast<double>(of_three), 1.25 * static_cast<double>(alone));
 }
 
+/// A size that comes late is launched beside the recordings of others, which go on being replayed.
+TEST(StepGraph, ANewSizeLeavesTheRecordings) {
+  OCTET_NEEDS_GPU();
+  const OwnStream stream(kGpu);
+  StepGraph graph(/*capture=*/true);
+  const at::Tensor sums = at::zeros({3}, kGpu);
+  std::vector<int> launched(3);
+  const auto run = [&](int size) {
+    graph.run(
+        0,
+        [&] {
+          ++launched[size];
+          sums[size].add_(at::ones({size << 20}, kGpu).max());
+        },
+        size);
+  };
+  for (int i = 0; i < 10; ++i) run(2);
+  for (int i = 0; i < 10; ++i) run(1), run(2);
+  EXPECT_EQ(launched[2], StepGraph::kWarmUps + 1);
+  EXPECT_EQ(launched[1], StepGraph::kWarmUps + 1);
+  EXPECT_EQ(sums[2].item<float>(), 20.0f);
+  EXPECT_EQ(sums[1].item<float>(), 10.0f);
+}
+
 /// Returns all weights, and in QAT the observed ranges, after 60 steps on images of three sizes in mixed order.
 Weights after_steps_of_three_sizes(at::Device device, bool qat, bool recorded) {
   ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};

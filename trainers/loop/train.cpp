@@ -56,7 +56,7 @@ class Trainer {
         steps_(steps_per_epoch(recipe_, data.train.size(), phase.name)),
         schedule_(make_schedule(recipe_, steps_, data.mosaic_off)),
         step_(phase),
-        graph_(phase.cuda.graph && device_.is_cuda()),
+        graph_(phase.cuda.graph && device_.is_cuda(), /*alone=*/phase.ranks == nullptr),
         batches_(make_batches(data, batches_of(phase, data))),
         under_way_(device_, phase.ranks) {}
 
