@@ -115,7 +115,10 @@ fetch_cuda_libraries() {
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }  # the second: under WSL
 built_to_check() { [ -e build/CMakeCache.txt ] && grep -q '^OCTET_CUDA_CHECK:.*=ON$' build/CMakeCache.txt; }
 built_with_cuda() { [ -e build/CMakeCache.txt ] && grep -q '^OCTET_CUDA:.*=ON$' build/CMakeCache.txt; }
-[ "$cuda" = yes ] || has_gpu || ! built_to_check || check=ON
+if [ "$cuda" = no ] && ! has_gpu && built_to_check; then
+  check=ON
+  say "build/ compiles the device code only to see that it compiles (--cuda-check), and stays so; --cuda ends that"
+fi
 preset=cuda
 if ! command -v nvcc >/dev/null && [ ! -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
   [ "$cuda" = no ] || { say "--cuda: no nvcc in PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin; install the CUDA Toolkit 13.0 or set CUDA_HOME"; exit 2; }

@@ -64,7 +64,8 @@ struct CudaConv2dData {
   const void* residual = nullptr;
   void* y = nullptr;
   void* workspace = nullptr;
-  /// [256] on the device: if given, y holds lookup[code] instead of the code. Not with float_output.
+  /// [256] on the device, aligned to 16 bytes: if given, y holds lookup[code] instead of the code. Not with
+  /// float_output.
   const uint8_t* lookup = nullptr;
   /// The kernel may run concurrently with the one before it in the stream, which itself waits for all earlier kernels
   /// (kernels/core/launch.cuh): neither writes what the other reads or writes. Only if cuda_conv2d_runs_beside().

@@ -232,7 +232,6 @@ TEST(Loader, MayBeLeftEarly) {
   EXPECT_EQ(loader.batches(), 250);
 }
 
-/// Refuses one picture.
 /// Images that are read only while others are: read() waits until so many threads are in it, or for a while.
 class Together : public Same {
  public:
@@ -265,6 +264,7 @@ TEST(Loader, ManyWorkersShareSmallBatches) {
   EXPECT_EQ(dataset.most(), 8);
 }
 
+/// Refuses one picture.
 class Broken : public Dataset {
  public:
   size_t size() const override { return 100; }
