@@ -55,15 +55,6 @@ PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
 
 void PinnedBuffer::Free::operator()(uint8_t* data) const { cudaFreeHost(data); }
 
-PageLock::PageLock(void* data, size_t bytes) {
-  if (bytes == 0) return;
-  check_cuda(cudaHostRegister(data, bytes, cudaHostRegisterDefault),
-             fmt::format("page-locking {:.3f} GB of host memory", gigabytes(bytes)).c_str());
-  data_.reset(data);
-}
-
-void PageLock::Release::operator()(void* data) const { cudaHostUnregister(data); }
-
 bool is_page_locked(const void* host) {
   cudaPointerAttributes attributes{};
   check_cuda(cudaPointerGetAttributes(&attributes, host), "asking for the kind of host memory");

@@ -63,21 +63,7 @@ class PinnedBuffer {
   size_t bytes_ = 0;
 };
 
-/// Makes host memory of the caller page-locked as long as this lives, which must end before the memory goes.
-class PageLock {
- public:
-  /// Throws Error(promise) when the system refuses.
-  PageLock(void* data, size_t bytes);
-
- private:
-  struct Release {
-    void operator()(void* data) const;
-  };
-  std::unique_ptr<void, Release> data_;
-};
-
-/// Returns whether CUDA knows this host memory as page-locked (PinnedBuffer, PageLock, cudaMallocHost,
-/// cudaHostRegister).
+/// Returns whether CUDA knows this host memory as page-locked (PinnedBuffer, pinned_memory(), cudaHostRegister).
 bool is_page_locked(const void* host);
 
 /// Returns a resource of page-locked host memory for standard containers. It throws Error(promise) when there is none

@@ -22,9 +22,9 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 /// The real values of one image's output, [cells, channels].
 class Values {
  public:
-  Values(const BoxDecoder& decoder, const BatchOutputs& outputs, int index, int place)
+  Values(const BoxDecoder& decoder, const OutputPointers& outputs, int index, int place)
       : output_(decoder.outputs[static_cast<size_t>(place)]),
-        data_(outputs[static_cast<size_t>(place)].data() + static_cast<size_t>(index) * output_.image_bytes()) {}
+        data_(outputs[static_cast<size_t>(place)] + static_cast<size_t>(index) * output_.image_bytes()) {}
 
   const Shape& shape() const { return output_.shape; }
 
@@ -90,7 +90,7 @@ void for_classes(const Values& values, int cell, double factor, const BoxOptions
     if (!(values(cell, c) < lowest)) offer(c);
 }
 
-void decode_level(const BoxDecoder& decoder, const BoxHead::Level& level, const BatchOutputs& outputs, int index,
+void decode_level(const BoxDecoder& decoder, const BoxHead::Level& level, const OutputPointers& outputs, int index,
                   const BoxOptions& options, std::vector<Detection>& to) {
   const Values boxes(decoder, outputs, index, level.boxes), classes(decoder, outputs, index, level.classes);
   const bool yolox = decoder.head.kind == BoxHeadKind::yolox;
@@ -159,6 +159,13 @@ std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& 
 }
 
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
+                                    const PictureSize& image, const BoxOptions& options) {
+  OutputPointers pointers;
+  for (const std::vector<uint8_t>& output : outputs) pointers.push_back(output.data());
+  return decode_boxes(decoder, pointers, index, image, options);
+}
+
+std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const OutputPointers& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options) {
   std::vector<Detection> found;
   for (const BoxHead::Level& level : decoder.head.levels) decode_level(decoder, level, outputs, index, options, found);

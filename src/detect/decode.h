@@ -37,6 +37,9 @@ void require_boxes(const Int8Graph& graph);
 /// What a Program gives: for each of graph.outputs [batch, height, width, channels] of codes or float32.
 using BatchOutputs = std::vector<std::vector<uint8_t>>;
 
+/// Outputs in memory of any other kind: where each begins.
+using OutputPointers = std::vector<const uint8_t*>;
+
 /// All that decoding needs to know of a network, float or int8.
 struct BoxDecoder {
   struct Output {
@@ -58,6 +61,8 @@ BoxDecoder box_decoder(const Graph& graph, const BoxHead& head, const Transform&
 
 /// Returns the boxes of image `index` of the batch, the highest score first, clipped to the image, which had that size
 /// before it became the input.
+std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const OutputPointers& outputs, int index,
+                                    const PictureSize& image, const BoxOptions& options);
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
                                     const PictureSize& image, const BoxOptions& options);
 

@@ -7,7 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <memory_resource>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
@@ -34,8 +36,8 @@ constexpr size_t kFewestRuns = 10;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Memory that a GPU reads while the processor goes on.
-std::pmr::memory_resource* pixel_memory(const Engine& engine) {
+/// Memory that a GPU reads and writes while the processor goes on.
+std::pmr::memory_resource* host_memory(const Engine& engine) {
 #if OCTET_CUDA
   if (engine.on_gpu()) return pinned_memory();
 #endif
@@ -43,20 +45,23 @@ std::pmr::memory_resource* pixel_memory(const Engine& engine) {
 }
 
 /// The outputs of a batch, in memory that a GPU writes directly.
-struct Outputs {
-  OutputBuffers buffers;
-#if OCTET_CUDA
-  std::vector<PageLock> locks;  ///< of `buffers`, and released before they go
-#endif
-
-  Outputs(const Engine& engine, const Int8Graph& graph, int batch) : buffers(graph, batch) {
-#if OCTET_CUDA
-    if (!engine.on_gpu()) return;
-    for (size_t i = 0; i < graph.outputs.size(); ++i) {
-      locks.emplace_back(buffers.memory()[i], buffers[i].size());
+class Outputs {
+ public:
+  Outputs(const Engine& engine, const Int8Graph& graph, int batch) {
+    for (const int node : graph.outputs)
+      buffers_.emplace_back(graph.nodes[node].image_bytes() * batch, host_memory(engine));
+    for (auto& buffer : buffers_) {
+      written_.push_back(buffer.data());
+      read_.push_back(buffer.data());
     }
-#endif
   }
+  OutputMemory memory() const { return OutputMemory(written_); }
+  const OutputPointers& all() const { return read_; }
+
+ private:
+  std::vector<std::pmr::vector<uint8_t>> buffers_;
+  std::vector<void*> written_;  // the data of buffers_
+  OutputPointers read_;         // likewise
 };
 
 struct Options {
@@ -77,6 +82,7 @@ class Bench {
         images_(options.images, graph_.input_shape().c, Orientation::exif),
         transform_(evaluation_transform(graph_.input_shape(), graph_.preprocessing)) {
     require_boxes(graph_);
+    decoder_ = box_decoder(graph_);
     boxes_ = box_options(*graph_.boxes);
     if (options.score > 0) boxes_.score_threshold = options.score;
   }
@@ -93,14 +99,13 @@ class Bench {
   }
 
  private:
-  std::vector<Detection> boxes_of(const OutputBuffers& outputs, int index, const PictureSize& size) const {
-    return decode_boxes(graph_, outputs.all(), index, size, boxes_);
+  std::vector<Detection> boxes_of(const Outputs& outputs, int index, const PictureSize& size) const {
+    return decode_boxes(decoder_, outputs.all(), index, size, boxes_);
   }
 
   /// One image after the other, its file read within.
   void time_single(nlohmann::json& result) {
-    const Outputs page_locked(engine_, graph_, 1);
-    const OutputBuffers& outputs = page_locked.buffers;
+    const Outputs outputs(engine_, graph_, 1);
     const auto one = [&](size_t index) {
       const Image image = images_.read(index);
       const Image input = evaluation_image(image, transform_);
@@ -131,8 +136,7 @@ class Bench {
     program_->prepare(options_.batch);
     // A first estimate of how many batches the time has room for: as many as the engine alone computes in it.
     const std::vector<uint8_t> grey(batch_size * static_cast<size_t>(graph_.input_shape().elements()), 114);
-    const Outputs page_locked(engine_, graph_, options_.batch);
-    const OutputBuffers& outputs = page_locked.buffers;
+    const Outputs outputs(engine_, graph_, options_.batch);
     const auto begin = Clock::now();
     program_->run(grey.data(), options_.batch, outputs.memory());
     const auto fit = static_cast<size_t>(options_.seconds / seconds_since(begin));
@@ -141,7 +145,7 @@ class Bench {
     std::vector<size_t> indices(batches * batch_size);
     std::iota(indices.begin(), indices.end(), size_t{0});
     for (size_t& index : indices) index %= images_.size();
-    std::pmr::memory_resource* memory = pixel_memory(engine_);
+    std::pmr::memory_resource* memory = host_memory(engine_);
     Loader loader(images_, indices, transform_, {.batch_size = options_.batch, .workers = threads_, .memory = memory});
     ThreadPool pool(threads_);
     std::vector<size_t> found(batch_size);
@@ -172,6 +176,7 @@ class Bench {
   const std::unique_ptr<Program> program_;
   const ImageList images_;
   const Transform transform_;
+  BoxDecoder decoder_;
   BoxOptions boxes_;
 };
 
