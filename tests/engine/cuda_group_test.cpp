@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -240,6 +241,30 @@ TEST(CudaGroups, RunSeparatelyWhereThatIsFasterOrWanted) {
   EXPECT_TRUE(merged_nodes(program(graph, 2, "auto", {.times = 50})).empty());
   const auto engine = find_engine("cuda").compile(graph, {.max_batch = 2, .kernels = kSeparateKernels});
   for (const LayerInfo& layer : engine->layers()) EXPECT_NE(layer.kernel, "merged") << layer.name;
+}
+
+/// A step whose constants are at an address, in no memory.
+class StepWithConstants final : public CudaStep {
+ public:
+  StepWithConstants(const void* constants, size_t bytes) : constants_(constants), bytes_(bytes) {}
+  std::string kernel(int) const override { return "of_test"; }
+  size_t constant_bytes() const override { return bytes_; }
+  const void* constants() const override { return constants_; }
+  void launch(const CudaStepData&, CudaStream) const override {}
+
+ private:
+  const void* constants_;
+  size_t bytes_;
+};
+
+// What the advice counts where a batch does not fit. Needs no GPU.
+TEST(CudaGroups, ConstantsOfSeveralNumbersOfImagesCountOnceWhereTheyAreShared) {
+  const char tiles[2] = {};
+  const StepWithConstants small(&tiles[0], 1000), same(&tiles[0], 1000), large(&tiles[1], 3000), none(nullptr, 0);
+  const StepWithConstants own(nullptr, 50);
+  EXPECT_EQ(distinct_constant_bytes({&small, nullptr, &same}), 1000u);
+  EXPECT_EQ(distinct_constant_bytes({&small, &large, &same, &none}), 4000u);
+  EXPECT_EQ(distinct_constant_bytes({&own, &own}), 100u) << "of an unknown address";
 }
 
 // What remembered times go by. Needs no GPU.

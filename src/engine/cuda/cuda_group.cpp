@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -137,9 +136,9 @@ const CudaStep* CudaGroup::fused(int images) const {
 }
 
 size_t CudaGroup::constant_bytes() const {
-  size_t bytes = 0;  // all numbers of images share the same constants
-  for (const auto& [images, step] : chosen_) bytes = std::max(bytes, step ? step->constant_bytes() : 0);
-  return bytes;
+  std::vector<const CudaStep*> steps;  // whose constants differ where a kernel packs them its own way (conv_lookup)
+  for (const auto& [images, step] : chosen_) steps.push_back(step.get());
+  return distinct_constant_bytes(steps);
 }
 
 namespace {

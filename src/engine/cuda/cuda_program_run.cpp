@@ -121,14 +121,14 @@ void CudaProgram::run(const uint8_t* images, int batch, const OutputMemory& outp
 
 void CudaProgram::submit(const uint8_t* images, int batch) {
   check_batch(batch, max_batch_);
-  if (!queue_) {
-    std::vector<size_t> bytes;
-    for (const int output : graph_.outputs) bytes.push_back(layers_[output].image_bytes * max_batch_);
-    queue_ = std::make_unique<BatchQueue>(graph_.input_shape().elements() * max_batch_, bytes);
-  }
-  check_submit(queue_->size());
+  check_submit(queue_ ? queue_->size() : 0);
   const BatchPlan& plan = plan_for(batch);
   at_batch(batch, [&] {
+    if (!queue_) {
+      std::vector<size_t> bytes;
+      for (const int output : graph_.outputs) bytes.push_back(layers_[output].image_bytes * max_batch_);
+      queue_ = std::make_unique<BatchQueue>(graph_.input_shape().elements() * max_batch_, bytes);
+    }
     queue_->upload(images, graph_.input_shape().elements() * batch, images_.data(), stream_);
     plan.graph->replay(stream_.get());
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {

@@ -63,8 +63,8 @@ class BatchQueue {
   void keep(size_t output, const uint8_t* from, size_t bytes, const Stream& compute);
   /// Completes the batch. At most Program::kMostSubmitted batches are in the queue.
   void push(int images, const Stream& compute);
-  /// Waits for the oldest batch, which `what` names in errors, and removes it. Its outputs stay valid until the push
-  /// after the next.
+  /// Waits for the oldest batch, which `what` names in errors, and removes it. Its outputs stay valid until keep() of a
+  /// batch that is submitted later.
   const Batch& pop(const char* what);
   /// Copies an output of a batch that pop() returned to the host and waits for it, while later work goes on.
   void read(void* host, const DeviceBuffer& output, size_t bytes, const char* what);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "kernels/operators/attention.h"
@@ -194,6 +195,17 @@ std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, con
       return l.flatten_is_alias(node) ? nullptr : step(flatten_kernel("flatten_copy", l, node));
   }
   throw no_step(l.graph.nodes[node], "cuda");
+}
+
+size_t distinct_constant_bytes(const std::vector<const CudaStep*>& steps) {
+  size_t bytes = 0;
+  std::set<const void*> counted;
+  for (const CudaStep* step : steps) {
+    if (step == nullptr) continue;
+    const void* shared = step->constants();
+    if (shared == nullptr || counted.insert(shared).second) bytes += step->constant_bytes();
+  }
+  return bytes;
 }
 
 std::shared_ptr<const DeviceBuffer> SharedConstants::upload(const Stream& stream) {

@@ -54,7 +54,8 @@ class CudaStep {
   virtual size_t scratch_bytes(int images) const { return 0; }
   virtual size_t zeroed_bytes(int images) const { return 0; }
 
-  virtual size_t constant_bytes() const { return 0; }  ///< bytes of weights and tables on the device
+  virtual size_t constant_bytes() const { return 0; }        ///< bytes of weights and tables on the device
+  virtual const void* constants() const { return nullptr; }  ///< where they are, for steps that share them
 
   /// Launches the kernel; allocates nothing and never synchronizes. Throws Error(promise) when the launch fails.
   virtual void launch(const CudaStepData& data, CudaStream stream) const = 0;
@@ -74,6 +75,9 @@ using CudaStepFactory = std::function<std::unique_ptr<CudaStep>(const Lowering& 
 /// Makes a step with octet's own kernels; `kernels` is CompileOptions::kernels, for convolutions. Throws Error(promise)
 /// for an unknown operator.
 std::unique_ptr<CudaStep> make_cuda_step(const Lowering& lowering, int node, const std::string& kernels);
+
+/// Returns the bytes of the steps' constants, counting those that several steps share once. A null step has none.
+size_t distinct_constant_bytes(const std::vector<const CudaStep*>& steps);
 
 /// Constants on the device that are packed and uploaded once for all steps that hold them at the same time, and freed
 /// with the last of those steps.
@@ -108,6 +112,7 @@ class KernelStep final : public CudaStep {
   }
   size_t zeroed_bytes(int images) const override { return kernel_.zeroed_bytes ? kernel_.zeroed_bytes(images) : 0; }
   size_t constant_bytes() const override { return constants_ ? constants_->bytes() : 0; }
+  const void* constants() const override { return constants_.get(); }
   void launch(const CudaStepData& data, CudaStream stream) const override {
     kernel_.launch(data, constants_ ? constants_->data() : nullptr, stream);
   }
