@@ -20,6 +20,7 @@
 #include "src/train/repair/channel_scales.h"
 #include "src/train/repair/correct_biases.h"
 #include "trainers/gpu.h"
+#include "trainers/loop/batches.h"
 #include "trainers/run/auto_ranges.h"
 #include "trainers/run/measure.h"
 

@@ -20,7 +20,7 @@
 #include "src/recipe/recipe.h"
 #include "src/train/model/model.h"
 #include "src/train/repair/output_error.h"
-#include "trainers/loop/batches.h"
+#include "trainers/loop/input_tensors.h"
 #include "trainers/run/float_file.h"
 #include "trainers/run/ptq_search.h"
 #include "trainers/run/run.h"

@@ -16,6 +16,7 @@
 #include "src/data/image_files.h"
 #include "src/train/model/threads.h"
 #include "src/train/proof/deployed_network.h"
+#include "trainers/loop/batches.h"
 
 namespace octet {
 namespace {
