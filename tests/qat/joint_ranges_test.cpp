@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-at::Tensor pictures(int seed, int count) {
+at::Tensor noise_images(int seed, int count) {
   at::manual_seed(static_cast<uint64_t>(seed));
   return at::randn({count, 3, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
 }
@@ -32,7 +32,7 @@ QuantizedModel seen(const at::Tensor& x) {
 
 at::Tensor with_far_pictures(int seed) {
   const c10::NoGradGuard no_grad;
-  at::Tensor x = pictures(seed, 64);
+  at::Tensor x = noise_images(seed, 64);
   x[17].mul_(30);
   x[40].mul_(30);
   return x;
@@ -48,7 +48,7 @@ double mean_lost(const std::vector<double>& noise) {
 TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen(with_far_pictures(3));
-  const at::Tensor x = pictures(8, 48);
+  const at::Tensor x = noise_images(8, 48);
   const std::vector<EdgeNoise> edges = edge_noises(model, {x.slice(0, 0, 30), x.slice(0, 30, 48)}, [] {});
   const FloatOutputs wanted = float_outputs(model, {x});
   const at::Tensor y = wanted.y[0][0], signal = (y.flatten(2) - wanted.median[0]).square().flatten(1).sum(1);
