@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "src/base/error.h"
@@ -11,33 +12,78 @@
 namespace octet {
 namespace {
 
-constexpr int kSamples = 4096;
-constexpr int kWorthIt = kSamples / 50;  // an end that is not flat is within the tolerance for a few samples, too
+constexpr int kSamples = 4096;     // of an interval
+constexpr int kWithin = 64;        // more of each interval within it, which has those of wider ones, too
+constexpr double kWorthIt = 0.02;  // an end that is not flat is within the tolerance for a few samples, too
 
-}  // namespace
+/// Returns where a curve is to be evaluated for intervals within each other, in ascending order.
+std::vector<double> places(const std::vector<Interval>& nested) {
+  std::vector<double> x;
+  for (const auto& [lo, hi] : nested) {
+    if (!(lo < hi)) continue;
+    const int steps = x.empty() ? kSamples : kWithin;
+    for (int i = 0; i < steps; ++i) x.push_back(lo + (hi - lo) * i / steps);
+    x.push_back(hi);
+  }
+  std::sort(x.begin(), x.end());
+  return x;
+}
 
-Interval told_apart(const Curve& curve, const Interval& values, int steps) {
-  if (!(values.lo < values.hi)) return values;
-  std::vector<double> f(kSamples + 1);
-  const auto place = [&](int i) { return values.lo + (values.hi - values.lo) * i / kSamples; };
-  for (int i = 0; i <= kSamples; ++i) f[i] = evaluate(curve, place(i));
+/// Returns told_apart() of the values x, in ascending order, of which the curve makes f.
+Interval told_apart(std::span<const double> x, std::span<const double> f, int steps) {
   const auto [least, most] = std::minmax_element(f.begin(), f.end());
-  const double tolerance = (*most - *least) / steps / 2;
+  const double tolerance = (*most - *least) / steps / 2, worth = (x.back() - x.front()) * kWorthIt;
+  const int count = static_cast<int>(x.size());
   // Goes from an end inwards for as long as all values passed are within the tolerance of the function's value there.
   const auto flat = [&](int first, int step) {
     double low = f[first], high = f[first];
     int last = first;
-    for (int i = first + step; i >= 0 && i <= kSamples; i += step) {
+    for (int i = first + step; i >= 0 && i < count; i += step) {
       low = std::min(low, f[i]);
       high = std::max(high, f[i]);
       if (high - f[i] > tolerance || f[i] - low > tolerance) break;
       last = i;
     }
-    return std::abs(last - first) > kWorthIt ? last : first;
+    return std::abs(x[last] - x[first]) > worth ? last : first;
   };
-  const int lo = flat(0, 1), hi = flat(kSamples, -1);
-  if (lo >= hi) return values;  // a constant
-  return {place(lo), place(hi)};
+  const int lo = flat(0, 1), hi = flat(count - 1, -1);
+  if (lo >= hi) return {x.front(), x.back()};  // a constant
+  return {x[lo], x[hi]};
+}
+
+}  // namespace
+
+Interval told_apart(const Curve& curve, const Interval& values, int steps) {
+  if (!(values.lo < values.hi)) return values;
+  const std::vector<double> x = places({values});
+  std::vector<double> f(x.size());
+  std::transform(x.begin(), x.end(), f.begin(), [&](double at) { return evaluate(curve, at); });
+  return told_apart(x, f, steps);
+}
+
+std::vector<Interval> told_apart(const std::vector<Interval>& nested, const Prepared& prepared,
+                                 const std::vector<int>& lookups, const FloatParams& params) {
+  if (lookups.empty()) return nested;
+  const std::vector<double> x = places(nested);
+  std::vector<double> f(x.size());
+  std::vector<Interval> together(nested.size());
+  for (size_t k = 0; k < nested.size(); ++k)
+    together[k] = nested[k].lo < nested[k].hi ? Interval{nested[k].hi, nested[k].lo} : nested[k];
+  for (const int lookup : lookups) {
+    const Node& node = prepared.graph.nodes[lookup];
+    const int steps = prepared.range[lookup].quant_max - prepared.range[lookup].quant_min;
+    for (const CurveScale& scale : curve_scales(node, params)) {
+      std::transform(x.begin(), x.end(), f.begin(), [&](double at) { return evaluate(node.curve, scale.input * at); });
+      for (size_t k = 0; k < nested.size(); ++k) {
+        if (!(nested[k].lo < nested[k].hi)) continue;
+        const auto first = std::lower_bound(x.begin(), x.end(), nested[k].lo) - x.begin();
+        const auto count = static_cast<size_t>(std::upper_bound(x.begin(), x.end(), nested[k].hi) - x.begin() - first);
+        const Interval own = told_apart({x.data() + first, count}, {f.data() + first, count}, steps);
+        together[k] = {std::min(together[k].lo, own.lo), std::max(together[k].hi, own.hi)};
+      }
+    }
+  }
+  return together;
 }
 
 Statistics clipped(const Statistics& statistics, const Interval& interval) {
@@ -80,17 +126,7 @@ std::vector<std::vector<int>> only_lookups(const Prepared& prepared) {
 Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
                       const FloatParams& params) {
   if (lookups.empty()) return statistics;
-  Interval together{statistics.hi, statistics.lo};
-  for (const int lookup : lookups) {
-    const Node& node = prepared.graph.nodes[lookup];
-    const int steps = prepared.range[lookup].quant_max - prepared.range[lookup].quant_min;
-    for (const CurveScale& scale : curve_scales(node, params)) {
-      const double a = scale.input;
-      const Interval own = told_apart(node.curve, {statistics.lo * a, statistics.hi * a}, steps);
-      together = {std::min(together.lo, own.lo / a), std::max(together.hi, own.hi / a)};
-    }
-  }
-  return clipped(statistics, together);
+  return clipped(statistics, told_apart({{statistics.lo, statistics.hi}}, prepared, lookups, params).front());
 }
 
 std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params) {

@@ -37,6 +37,12 @@ struct Interval {
 /// one of `steps` equal steps of f over `values`. SiLU of values down to -20 is flat below about -6.
 Interval told_apart(const Curve& curve, const Interval& values, int steps);
 
+/// Returns the parts of intervals within each other, the widest first, as far as `lookups`, which are only_lookups() of
+/// a node, tell its values apart in any channel. params: has the scales of lookups that have them. Each channel's curve
+/// is evaluated once for all intervals.
+std::vector<Interval> told_apart(const std::vector<Interval>& nested, const Prepared& prepared,
+                                 const std::vector<int>& lookups, const FloatParams& params);
+
 /// Returns statistics of the same values clipped to the interval, which must overlap them.
 Statistics clipped(const Statistics& statistics, const Interval& interval);
 
@@ -44,8 +50,7 @@ Statistics clipped(const Statistics& statistics, const Interval& interval);
 /// passes its codes on, and not the user. Else none.
 std::vector<std::vector<int>> only_lookups(const Prepared& prepared);
 
-/// Returns the statistics of a node's output as far as `lookups`, which are only_lookups() of it, tell its values
-/// apart in any channel. params: has the scales of lookups that have them.
+/// Returns the statistics of a node's output as far as its lookups tell its values apart, as above.
 Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
                       const FloatParams& params);
 

@@ -61,6 +61,32 @@ TEST(CurveRanges, TheCutHoldsForEachChannel) {
   EXPECT_LT(lo, -12);
 }
 
+/// Each of several intervals is cut where it would be alone, though the curve is evaluated once for all.
+TEST(CurveRanges, IntervalsWithinEachOtherAreCutAsAlone) {
+  Graph graph;
+  graph.nodes.push_back({.name = "input", .shape = {2, 3, 3}});
+  graph.nodes.push_back({.name = "conv", .op = Op::conv2d, .inputs = {0}, .out_channels = 2});
+  graph.nodes.push_back({.name = "silu", .op = Op::lookup, .inputs = {1}, .groups = 2});
+  infer_shapes(graph);
+  const Prepared prepared = prepare(graph, {});
+  const FloatParams params = {{"silu.input_scale", {1, 0.5f}}, {"silu.output_scale", {1, 1}}};
+  std::vector<Interval> nested;
+  for (int k = 0; k <= 30; ++k)
+    nested.push_back({std::max(-300.0, -1000 * std::exp2(-k / 3.0)), 1000 * std::exp2(-k / 3.0)});
+  nested.push_back({0, 0});
+  const std::vector<Interval> parts = told_apart(nested, prepared, {2}, params);
+  ASSERT_EQ(parts.size(), nested.size());
+  for (size_t k = 0; k < nested.size(); ++k) {
+    const Statistics seen{.lo = nested[k].lo, .hi = nested[k].hi, .seen = 1, .histogram = {}};
+    const Statistics alone = told_apart(seen, prepared, {2}, params);
+    const double width = nested[k].hi - nested[k].lo;
+    EXPECT_NEAR(parts[k].lo, alone.lo, 0.01 * width) << k;
+    EXPECT_NEAR(parts[k].hi, alone.hi, 0.01 * width) << k;
+    EXPECT_LE(parts[k].lo, alone.lo + 0.001 * width) << k;  // never more than alone, but for a sample
+  }
+  EXPECT_EQ(told_apart(nested, prepared, {}, params).size(), nested.size());
+}
+
 TEST(CurveRanges, AConstantStaysAsItIs) {
   const Interval part = told_apart({Function::hard_sigmoid}, {-20, -10}, 255);
   EXPECT_EQ(part.lo, -20);
