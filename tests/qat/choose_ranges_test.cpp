@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -130,6 +131,39 @@ TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
   EXPECT_LT(ranges.lost, 0.99 * one_for_all);
   EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
   for (const ChosenRanges::Edge& edge : ranges.edges) EXPECT_NE(edge.before, edge.after) << edge.node;
+}
+
+/// Methods of which all but joint clip too much.
+const std::vector<RangeMethod> kClipAndJoint = {{CalibrationMethod::percentile, 50},
+                                                {CalibrationMethod::percentile, 60},
+                                                {CalibrationMethod::percentile, 55},
+                                                {std::nullopt}};
+
+TEST(ChooseRanges, ObserversGoOnWithTheBestMethodWhereJointWins) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 16)};
+  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, seen, 4, [](int) {});
+  EXPECT_EQ(ranges.chosen, 3u);
+  EXPECT_TRUE(ranges.joint_fits);
+  EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
+  const at::Tensor calibration = model.state().at("calibration");
+  EXPECT_EQ(calibration[0].item<double>(), static_cast<double>(CalibrationMethod::percentile));
+  EXPECT_EQ(calibration[1].item<double>(), 60);
+}
+
+TEST(ChooseRanges, JointIsLeftOutWhereOneImageDoesNotFit) {
+  const c10::NoGradGuard no_grad;
+  QuantizedModel model = seen_an_outlier();
+  const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 4)};
+  int calls = 0;  // of the joint trial: its own, then one for each batch
+  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, seen, 16, [&](int trial) {
+    if (trial == 3 && ++calls > 1 && calls < 5) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
+  });
+  EXPECT_FALSE(ranges.joint_fits);
+  ASSERT_EQ(ranges.trials.size(), 3u);
+  EXPECT_EQ(ranges.chosen, 1u);
+  EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
 }
 
 TEST(ChooseRanges, ACallThatThrowsEndsIt) {

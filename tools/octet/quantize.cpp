@@ -52,6 +52,7 @@ std::string ranges_sentence(const Quantized& result) {
   if (!ranges.edges.empty())
     text += fmt::format(", for {} another: {} lost", counted(static_cast<long>(ranges.edges.size()), "edge"),
                         percent(ranges.lost));
+  if (!ranges.joint_fits) text += fmt::format("; {}", kJointLeftOut);
   return text;
 }
 

@@ -25,6 +25,7 @@ std::string text_of(const ChosenRanges& ranges, size_t images) {
   std::string tried;
   for (const ChosenRanges::Trial& trial : ranges.trials)
     tried += fmt::format("{}{} {}", tried.empty() ? "" : ", ", text_of(trial.ranges), percent(trial.lost));
+  if (!ranges.joint_fits) tried += fmt::format(", {}", kJointLeftOut);
   const auto others = static_cast<long>(ranges.edges.size());
   return fmt::format("calibrate.method auto: {}{}: {} of the outputs lost for {} ({})",
                      text_of(ranges.trials[ranges.chosen].ranges),
@@ -83,7 +84,11 @@ std::vector<RangeMethod> range_methods() {
 std::vector<at::Tensor> images_for_joint_ranges(const Run& run) {
   constexpr size_t kLeast = 32, kMost = 128, kShare = 4;  // with their gradients they take as long as all the others
   const std::vector<size_t>& all = run.data.calibration;
-  return input_batches(run, evenly_spaced(all, std::min(all.size(), std::clamp(all.size() / kShare, kLeast, kMost))));
+  const size_t images = std::min(all.size(), std::clamp(all.size() / kShare, kLeast, kMost));
+  std::vector<at::Tensor> batches;
+  for (const at::Tensor& x : input_batches(run, evenly_spaced(all, images)))
+    for (const at::Tensor& part : x.split(run.recipe.calibrate.batch_size)) batches.push_back(part);
+  return batches;
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
@@ -97,13 +102,13 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   });
 }
 
-HeldBack::HeldBack(QuantizedModel& model, const Run& run)
-    : x_(held_back(run)), seen_(images_for_joint_ranges(run)), wanted_(float_outputs(model, x_)) {}
+HeldBack::HeldBack(QuantizedModel& model, const Run& run) : x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
 
-CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model) const {
+CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model, const Run& run) const {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
-  const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), seen_);
+  const ChosenRanges ranges =
+      octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), images_for_joint_ranges(run));
   return {.chosen = text_of(ranges, images),
           .taken = ranges.best_method(),
           .joint = !ranges.trials[ranges.chosen].ranges.method,
@@ -143,7 +148,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
     QuantizedModel trial = make_quantized(run, weights);
     for (const at::Tensor& x : images) trial.forward(x, {.observe = true, .quantize = false});
     trial.calibrate(*ranges.taken.method, ranges.taken.percentile);
-    if (ranges.joint) set_edges(trial, joint_ranges(trial, images, throw_if_interrupted));
+    if (ranges.joint) set_edges(trial, joint_ranges(trial, images, held.median(), throw_if_interrupted));
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));

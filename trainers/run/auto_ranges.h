@@ -21,7 +21,11 @@ std::string text_of(const RangeMethod& ranges);
 /// The methods that auto tries: all of them, a percentile that clips more, and joint_ranges().
 std::vector<RangeMethod> range_methods();
 
-/// Returns the calibration images of joint_ranges(), in batches of calibration_batch().
+/// What is said where joint_ranges() was not tried (ChosenRanges::joint_fits).
+inline constexpr const char* kJointLeftOut = "joint left out: one image's gradients exceed the GPU's memory";
+
+/// Returns the calibration images of joint_ranges(), in batches of calibration_batch() or calibrate.batch_size, of
+/// which the smaller.
 std::vector<at::Tensor> images_for_joint_ranges(const Run& run);
 
 /// Calls choose_ranges() for a calibrated model, with its progress: the methods, and if there are several a dozen
@@ -39,15 +43,15 @@ class HeldBack {
   /// Replaces the ranges of a model of that network, which is calibrated, by those that lose least, and returns which
   /// and why: "calibrate.method auto: percentile 99.9, for 3 edges another: 0.42 % of the outputs lost for 64
   /// validation images (mse 0.61 %, ...)", and how much is lost.
-  CalibratedRanges choose_ranges(QuantizedModel& model) const;
+  CalibratedRanges choose_ranges(QuantizedModel& model, const Run& run) const;
 
   /// Returns the share of the outputs that a model of the same float network, as it is now, loses:
   /// OutputErrors::lost().
   double lost(QuantizedModel& model) const { return OutputErrors(model, x_, wanted_).lost(); }
+  const std::vector<at::Tensor>& median() const { return wanted_.median; }  ///< of the float network's outputs
 
  private:
   std::vector<at::Tensor> x_;
-  std::vector<at::Tensor> seen_;  ///< of calibration
   FloatOutputs wanted_;
 };
 

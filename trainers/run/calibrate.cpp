@@ -271,7 +271,7 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::fun
     if (!recipe.method && held == nullptr) held = &own.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
     find_finite_ranges(model, run);
-    if (!recipe.method) say((ranges = held->choose_ranges(model)).chosen);
+    if (!recipe.method) say((ranges = held->choose_ranges(model, run)).chosen);
     if (ranges_set) ranges_set();
     if (repairs) repair(model, run);
     if (repairs) require_finite_repairs(model.weights(), recipe);

@@ -151,8 +151,8 @@ struct Step {
         return at::dropout(input(), node.dropout, mode.training);
       case Op::subsample_pad:
         return subsample_pad(input(), node);
-      case Op::requantize:
-        return input();
+      case Op::requantize:  // a tensor of its own, whose gradient is that of what reads it, without its input's others
+        return c10::GradMode::is_enabled() ? input().view_as(input()) : input();
       case Op::slice:
         return picked_channels(input(), node);
       case Op::resize:

@@ -3,8 +3,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/randint.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -16,7 +18,6 @@
 #include "src/quant/curves.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
-#include "src/train/repair/output_error.h"
 
 namespace octet {
 namespace {
@@ -57,48 +58,72 @@ Sums sums_of(const float* values, const float* gradients, int64_t count, const Q
           step * std::accumulate(cut.begin(), cut.end(), 0.0)};
 }
 
-/// What a float network gives for some images.
-struct Seen {
-  std::vector<Statistics> values;  ///< by node: the smallest and the largest one of each edge
-  FloatOutputs outputs;
-};
+/// Calls take(part) and returns whether the GPU's memory was enough for it. Throws c10::OutOfMemoryError for one image.
+bool fits(const at::Tensor& part, const std::function<void(const at::Tensor& part)>& take) {
+  try {
+    take(part);
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    if (part.size(0) == 1) throw;
+  }
+  if (!part.is_cpu()) at::getDeviceAllocator(part.device().type())->emptyCache();  // none of its blocks is in use
+  return false;
+}
 
-Seen see(QuantizedModel& model, const std::vector<at::Tensor>& x) {
-  const Prepared& prepared = model.prepared();
-  const std::vector<int>& of = prepared.graph.outputs;
-  std::vector<Statistics> values(prepared.graph.nodes.size());
-  std::vector<std::vector<at::Tensor>> outputs;
+/// Calls `take` for batches, and from one that does not fit into the GPU's memory on for parts of half as many images.
+/// What `take` had done of one that did not fit must count for nothing.
+void for_parts(const std::vector<at::Tensor>& x, const std::function<void(const at::Tensor& part)>& take) {
+  int64_t most = std::numeric_limits<int64_t>::max();
   for (const at::Tensor& batch : x) {
-    outputs.emplace_back(of.size());
-    model.forward_partly(batch, std::vector<bool>(values.size(), false), [&](int n, const at::Tensor& y) {
-      for (size_t o = 0; o < of.size(); ++o)
-        if (of[o] == n) outputs.back()[o] = y.clone();
+    for (int64_t begin = 0; begin < batch.size(0);) {
+      const int64_t count = std::min(most, batch.size(0) - begin);
+      if (fits(batch.narrow(0, begin, count), take))
+        begin += count;
+      else
+        most = (count + 1) / 2;
+    }
+  }
+}
+
+/// Returns by node the smallest and the largest value of each edge in the float network.
+std::vector<Interval> all_values(QuantizedModel& model, const std::vector<at::Tensor>& x,
+                                 const std::function<void()>& each) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Prepared& prepared = model.prepared();
+  std::vector<Interval> values(prepared.graph.nodes.size(), {kInfinity, -kInfinity});
+  for_parts(x, [&](const at::Tensor& part) {
+    each();
+    model.forward_partly(part, std::vector<bool>(values.size(), false), [&](int n, const at::Tensor& y) {
       if (!prepared.has_edge(n)) return;
       values[n].lo = std::min(values[n].lo, y.min().item<double>());
       values[n].hi = std::max(values[n].hi, y.max().item<double>());
     });
-  }
-  return {std::move(values), FloatOutputs(std::move(outputs))};
+  });
+  return values;
 }
 
-/// Returns the edges of a model with the ranges that are tried. all: Seen::values.
-std::vector<EdgeNoise> edges_of(const QuantizedModel& model, const std::vector<Statistics>& all) {
+/// Returns the edges of a model with the ranges that are tried. all: all_values().
+std::vector<EdgeNoise> edges_of(const QuantizedModel& model, const std::vector<Interval>& all) {
   const Prepared& prepared = model.prepared();
   const std::vector<std::vector<int>> lookups = only_lookups(prepared);
   const FloatParams scales = float_params(model.weights());
   std::vector<EdgeNoise> edges;
-  for (int n = 0; n < static_cast<int>(all.size()); ++n) {
-    if (!prepared.has_edge(n)) continue;
-    EdgeNoise edge{.node = n, .ranges = {}, .noise = std::vector<std::vector<float>>(kReaches)};
-    for (int k = 0; k < kReaches; ++k) {
-      const double most = std::max(-all[n].lo, all[n].hi) * reach(k);
-      const Statistics within{.lo = std::max(all[n].lo, -most), .hi = std::min(all[n].hi, most)};
-      const Statistics told = told_apart(within, prepared, lookups[n], scales);
-      edge.ranges.push_back(choose_qparams(static_cast<float>(told.lo), static_cast<float>(told.hi), prepared.range[n],
-                                           prepared.affine[n]));
+  for (int n = 0; n < static_cast<int>(all.size()); ++n)
+    if (prepared.has_edge(n))
+      edges.push_back({.node = n, .ranges = {}, .noise = std::vector<std::vector<float>>(kReaches)});
+  share_among_threads(static_cast<int64_t>(edges.size()), /*grain=*/1, [&](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) {
+      const int n = edges[e].node;
+      std::vector<Interval> within;
+      for (int k = 0; k < kReaches; ++k) {
+        const double most = std::max(-all[n].lo, all[n].hi) * reach(k);
+        within.push_back({std::clamp(all[n].lo, -most, most), std::clamp(all[n].hi, -most, most)});
+      }
+      for (const Interval& told : told_apart(within, prepared, lookups[n], scales))
+        edges[e].ranges.push_back(choose_qparams(static_cast<float>(told.lo), static_cast<float>(told.hi),
+                                                 prepared.range[n], prepared.affine[n]));
     }
-    edges.push_back(std::move(edge));
-  }
+  });
   return edges;
 }
 
@@ -111,6 +136,7 @@ class Probes {
   void see(const at::Tensor& x) {
     const c10::AutoGradMode with_gradients(true);
     const Graph& graph = model_.prepared().graph;
+    make_room(static_cast<size_t>(x.size(0)));
     std::vector<at::Tensor> values(graph.nodes.size());
     model_.forward_partly(x.detach().requires_grad_(true), std::vector<bool>(graph.nodes.size(), false),
                           [&](int n, const at::Tensor& y) { values[n] = y; });
@@ -121,18 +147,36 @@ class Probes {
       weights.push_back(for_signal_one(outputs.back().detach(), median_[o]));
     }
     for (int probe = 0; probe < kProbes; ++probe) {
-      std::vector<at::Tensor> signs;
-      for (size_t o = 0; o < outputs.size(); ++o) {
-        const at::Tensor sign = at::randint(0, 2, outputs[o].sizes(), generator_, at::kFloat).mul_(2).sub_(1);
-        signs.push_back(sign.to(x.device()) * weights[o]);
-      }
-      add(of_edges, torch::autograd::grad(outputs, of_edges, signs, /*retain_graph=*/probe + 1 < kProbes,
+      std::vector<at::Tensor> sums = signs(outputs, probe);
+      for (size_t o = 0; o < outputs.size(); ++o) sums[o] = sums[o].to(x.device()) * weights[o];
+      add(of_edges, torch::autograd::grad(outputs, of_edges, sums, /*retain_graph=*/probe + 1 < kProbes,
                                           /*create_graph=*/false, /*allow_unused=*/true));
     }
     seen_ += static_cast<size_t>(x.size(0));
   }
 
  private:
+  /// Makes the noise of the next images 0, also where a pass over them has ended early.
+  void make_room(size_t images) {
+    for (EdgeNoise& edge : edges_) {
+      for (std::vector<float>& noise : edge.noise) {
+        noise.resize(seen_);
+        noise.resize(seen_ + images);
+      }
+    }
+  }
+
+  /// Returns -1 or 1 for each value of outputs, on the host. An image has the same ones in a batch of any size.
+  std::vector<at::Tensor> signs(const std::vector<at::Tensor>& outputs, int probe) {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& y : outputs) all.push_back(at::empty(y.sizes(), at::kFloat));
+    for (int64_t i = 0; i < outputs.front().size(0); ++i) {
+      generator_.set_current_seed(kSeed + (seen_ + static_cast<size_t>(i)) * kProbes + static_cast<size_t>(probe));
+      for (const at::Tensor& one : all) one.select(0, i).random_(0, 2, generator_).mul_(2).sub_(1);
+    }
+    return all;
+  }
+
   /// Returns for each image what its output is to be multiplied by, [N, 1, 1, 1].
   static at::Tensor for_signal_one(const at::Tensor& y, const at::Tensor& median) {
     const at::Tensor signal = (y.reshape({y.size(0), y.size(1), -1}) - median).square().flatten(1).sum(1);
@@ -145,7 +189,6 @@ class Probes {
     const c10::NoGradGuard no_grad;
     for (size_t e = 0; e < edges_.size(); ++e) {
       EdgeNoise& edge = edges_[e];
-      for (std::vector<float>& images : edge.noise) images.resize(seen_ + static_cast<size_t>(values[e].size(0)));
       if (!gradients[e].defined()) continue;  // no output depends on it
       const int64_t all = values[e].numel() / values[e].size(0), step = ((all + kValues - 1) / kValues) | 1;
       const auto some = [&](const at::Tensor& of) {
@@ -223,20 +266,19 @@ class Together {
 double reach(int k) { return std::exp2(-k / 3.0); }
 
 std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                                   const std::function<void()>& each) {
+                                   const std::vector<at::Tensor>& median, const std::function<void()>& each) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  const Seen seen = see(model, x);
-  std::vector<EdgeNoise> edges = edges_of(model, seen.values);
-  Probes probes(model, edges, seen.outputs.median);
-  for (const at::Tensor& batch : x) {
+  std::vector<EdgeNoise> edges = edges_of(model, all_values(model, x, each));
+  Probes probes(model, edges, median);
+  for_parts(x, [&](const at::Tensor& part) {
     each();
-    probes.see(batch);
-  }
+    probes.see(part);
+  });
   return edges;
 }
 
-std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int outputs) {
+std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int outputs, const std::function<void()>& each) {
   std::vector<int> best;
   if (edges.empty()) return best;
   for (const EdgeNoise& edge : edges) {
@@ -246,8 +288,10 @@ std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int output
     best.push_back(own.front());
   }
   const Together together(edges, outputs);
+  each();
   double least = together.descend(best);
   for (int k = 0; k < kReaches; k += 3) {
+    each();
     std::vector<int> common(edges.size(), k);
     const double now = together.descend(common);
     if (now >= least) continue;
@@ -258,9 +302,9 @@ std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int output
 }
 
 std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                                  const std::function<void()>& each) {
-  const std::vector<EdgeNoise> edges = edge_noises(model, x, each);
-  const std::vector<int> chosen = choose_together(edges, static_cast<int>(model.prepared().graph.outputs.size()));
+                                  const std::vector<at::Tensor>& median, const std::function<void()>& each) {
+  const std::vector<EdgeNoise> edges = edge_noises(model, x, median, each);
+  const std::vector<int> chosen = choose_together(edges, static_cast<int>(model.prepared().graph.outputs.size()), each);
   std::vector<QParams> ranges = model.edges();
   for (size_t e = 0; e < edges.size(); ++e) ranges[edges[e].node] = edges[e].ranges[chosen[e]];
   return ranges;

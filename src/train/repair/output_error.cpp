@@ -6,6 +6,7 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/median.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include <limits>
 
@@ -28,6 +29,15 @@ struct Alternative {
   QParams qparams;
   double ratio;  ///< of the scales, at least 1
 };
+
+/// Sets joint_ranges(). Returns false, and changes nothing, where the GPU's memory is not enough for one image.
+bool set_joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& median,
+                      const std::function<void()>& each) try {
+  set_edges(model, joint_ranges(model, seen, median, each));
+  return true;
+} catch (const c10::OutOfMemoryError&) {
+  return false;
+}
 
 }  // namespace
 
@@ -148,8 +158,10 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
     done(trial);
     if (method.method)
       model.choose_edges(*method.method, method.percentile);
-    else
-      set_edges(model, joint_ranges(model, seen, [&] { done(trial); }));
+    else if (!set_joint_ranges(model, seen, errors.median(), [&] { done(trial); })) {
+      result.joint_fits = false;
+      continue;
+    }
     ++trial;
     ranges.push_back(model.edges());
     network ? network->change_edges() : void(network.emplace(errors.deployed()));
@@ -165,19 +177,18 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   };
   std::vector<double> least = that_pays(lost[result.chosen]);
   result.lost = best->lost;
-  if (best->ranges.method)
-    model.choose_edges(*best->ranges.method, best->ranges.percentile);
-  else
-    set_edges(model, ranges[result.chosen]);
+  const RangeMethod observed = result.best_method();
+  model.choose_edges(*observed.method, observed.percentile);
+  if (!best->ranges.method) set_edges(model, ranges[result.chosen]);
 
   std::vector<Alternative> alternatives;
   for (int n = 0; n < static_cast<int>(errors.nodes()); ++n) {
     if (!prepared.has_edge(n)) continue;
     const float own = ranges[result.chosen][n].scale;
-    for (size_t m = 0; m < methods.size(); ++m) {
+    for (size_t m = 0; m < result.trials.size(); ++m) {
       const double ratio = ranges[m][n].scale / static_cast<double>(own);
       const double more = std::max(ratio, 1 / ratio);
-      if (more >= kDiffer) alternatives.push_back({n, methods[m], ranges[m][n], more});
+      if (more >= kDiffer) alternatives.push_back({n, result.trials[m].ranges, ranges[m][n], more});
     }
   }
   std::stable_sort(alternatives.begin(), alternatives.end(),

@@ -67,6 +67,7 @@ class OutputErrors {
   std::vector<double> lost_by_batches(DeployedNetwork& network, const std::vector<double>& most = {}) const;
   double lost() const;
   size_t nodes() const { return model_.prepared().graph.nodes.size(); }
+  const std::vector<at::Tensor>& median() const { return wanted_.median; }  ///< of the float network's outputs
 
  private:
   QuantizedModel& model_;
@@ -95,6 +96,7 @@ struct ChosenRanges {
   size_t chosen = 0;        ///< the trial that most edges have
   std::vector<Edge> edges;  ///< the edges that have other ranges
   double lost = 0;          ///< with them
+  bool joint_fits = true;   ///< false: joint_ranges() was not tried, since one image's pass exceeds the GPU's memory
 
   RangeMethod best_method() const;  ///< of those that see each edge's values alone
 };
@@ -102,8 +104,9 @@ struct ChosenRanges {
 /// Sets the ranges of a calibrated model to those among `methods` that lose least at the outputs: first one method for
 /// all edges, then other ones for single edges where the methods differ most, as long as that pays, in at most `trials`
 /// trials. errors: of this model, over images that calibration did not see. seen: calibration images for
-/// joint_ranges(), not read where no method is that. `done` is called before each trial, and for
-/// joint_ranges() before each of its batches.
+/// joint_ranges(), not read where no method is that. At least one method sees each edge's values alone: the best of
+/// those is what observers go on with in QAT. `done` is called before each trial, and for joint_ranges() before each of
+/// its passes.
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
                            const std::vector<at::Tensor>& seen, int trials, const std::function<void(int trial)>& done);
 
