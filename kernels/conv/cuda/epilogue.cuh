@@ -12,8 +12,8 @@
 namespace octet::kernels {
 
 /// The look-up that a convolution applies to the codes it is about to write. The table's two cache lines stay in L1;
-/// copies in shared memory, one per bank to avoid conflicts, took longer (tools/lab/notebooks/kernels.md). The kernels of
-/// wgmma, whose operands go through L1 too, read one copy there (SharedLookup in wgmma/epilogue.cuh).
+/// copies in shared memory, one per bank to avoid conflicts, took longer (tools/lab/notebooks/kernels.md). The kernels
+/// of wgmma, whose operands go through L1 too, read one copy there (SharedLookup in wgmma/epilogue.cuh).
 struct CodeLookup {
   const uint8_t* table;  ///< [256] on the device, which no kernel writes; null if codes are not looked up
 
