@@ -46,10 +46,7 @@ class AmxConv2d final : public CpuConv2d {
     for (const TileRows::Piece& piece : rows_.pieces()) piece_at_.push_back(piece.at);
   }
 
-  std::string name() const override {
-    return "conv" + std::to_string(g_.kernel_h) + "x" + std::to_string(g_.kernel_w) + "_amx_32x32" +
-           (rows_.in_place() ? "" : "_copied");
-  }
+  std::string name() const override { return conv_name(g_, {"_amx_32x32", rows_.in_place() ? "" : "_copied"}); }
   size_t packed_bytes() const override { return weight_.bytes() + init_.bytes() + multiplier_.bytes() + bias_.bytes(); }
   size_t workspace_bytes() const override { return panel_table_bytes() + rows_.workspace_bytes(); }
   int tasks(int images) const override {

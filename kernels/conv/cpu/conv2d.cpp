@@ -55,6 +55,14 @@ void look_up_rows(CpuIsa isa, const LookupTable& table, uint8_t* y, int rows, pt
   for (int row = 0; row < rows; ++row, y += stride) cpu_lookup_u8(isa, table, y, channels, y);
 }
 
+std::string conv_name(const Conv2dShape& shape, std::initializer_list<std::string_view> parts) {
+  std::string name = "conv" + std::to_string(shape.kernel_h);
+  name += 'x';
+  name += std::to_string(shape.kernel_w);
+  for (const std::string_view part : parts) name += part;
+  return name;
+}
+
 Epilogue make_epilogue(const Conv2dParams& params) {
   Epilogue e;
   e.low = static_cast<float>(params.y.clamp_min - params.y.zero_point);

@@ -51,8 +51,7 @@ class DepthwiseConv2d final : public CpuConv2d {
   }
 
   std::string name() const override {
-    return "conv" + std::to_string(g_.kernel_h) + "x" + std::to_string(g_.kernel_w) + "_depthwise_" + kernels_.isa +
-           "_1x" + std::to_string(kernels_.channels);
+    return conv_name(g_, {"_depthwise_", kernels_.isa, "_1x", std::to_string(kernels_.channels)});
   }
   size_t packed_bytes() const override {
     return weight_.bytes() + init_.bytes() + multiplier_.bytes() + bias_.bytes() + padding_.size();

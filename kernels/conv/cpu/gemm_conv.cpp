@@ -73,8 +73,8 @@ class GemmConv2d final : public CpuConv2d {
   }
 
   std::string name() const override {
-    return "conv" + std::to_string(g_.kernel_h) + "x" + std::to_string(g_.kernel_w) + "_" + kernels_.isa + "_" +
-           std::to_string(panel_) + "x" + std::to_string(weights_.block_channels) + (direct_ ? "" : "_gathered");
+    return conv_name(g_, {"_", kernels_.isa, "_", std::to_string(panel_), "x", std::to_string(weights_.block_channels),
+                          direct_ ? "" : "_gathered"});
   }
   size_t packed_bytes() const override { return weights_.bytes(); }
   size_t workspace_bytes() const override {

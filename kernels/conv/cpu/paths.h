@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <new>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/conv/conv2d.h"
@@ -41,6 +44,9 @@ std::unique_ptr<CpuConv2d> make_depthwise_conv2d(const Conv2dShape& shape, const
 /// Replaces each code of `rows` pixels by table[code]; a pixel has `channels` codes and the next begins `stride` bytes
 /// further on.
 void look_up_rows(CpuIsa isa, const LookupTable& table, uint8_t* y, int rows, ptrdiff_t stride, int channels);
+
+/// Returns the name of a way to run a convolution: "conv", its window, and `parts`, one after the other.
+std::string conv_name(const Conv2dShape& shape, std::initializer_list<std::string_view> parts);
 
 /// Returns what micro-kernels need to turn accumulators into the codes that `params` describes.
 Epilogue make_epilogue(const Conv2dParams& params);

@@ -23,9 +23,7 @@ class PortableConv2d final : public CpuConv2d {
         multiplier_(weights.multiplier, weights.multiplier + shape.out_c),
         bias_(weights.bias, weights.bias + shape.out_c) {}
 
-  std::string name() const override {
-    return "conv" + std::to_string(g_.kernel_h) + "x" + std::to_string(g_.kernel_w) + "_portable";
-  }
+  std::string name() const override { return conv_name(g_, {"_portable"}); }
   size_t packed_bytes() const override {
     return weight_.size() * sizeof(int16_t) + (multiplier_.size() + bias_.size()) * sizeof(float);
   }
