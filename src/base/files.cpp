@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "src/base/error.h"
@@ -71,6 +70,18 @@ class TemporaryFile {
   bool released_ = false;
 };
 
+/// A file that is open, and is closed at the end.
+struct Descriptor {
+  explicit Descriptor(int of) : number(of) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  const int number;
+};
+
 // SHA-256, FIPS 180-4 section 6.2.
 constexpr std::array<uint32_t, 64> kRound = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -108,18 +119,24 @@ void sha256_block(std::array<uint32_t, 8>& h, const unsigned char* block) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
+  const auto fail = [&] { throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno))); };
+  // Opened first, so that size and contents are of one file although another process puts a new one in its place.
+  // Without O_NONBLOCK, opening a pipe that nobody writes to would block for ever.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0)
-    throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
+  if (file.number < 0 || ::fstat(file.number, &info) != 0) fail();
   if (S_ISDIR(info.st_mode)) throw data_error(fmt::format("{}: is a folder, expected a file", path));
-  // Opening a pipe that nobody writes to would block for ever; a device has no end.
-  if (!S_ISREG(info.st_mode)) throw data_error(fmt::format("{}: is not a regular file", path));
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) throw data_error(fmt::format("{}: is not a regular file", path));  // a device has no end
   std::string contents(static_cast<size_t>(info.st_size), '\0');
-  in.read(contents.data(), static_cast<std::streamsize>(contents.size()));
-  if (in.bad()) throw data_error(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  contents.resize(static_cast<size_t>(in.gcount()));  // it may have become shorter meanwhile
+  size_t size = 0;
+  while (size < contents.size()) {
+    const ssize_t read = ::read(file.number, contents.data() + size, contents.size() - size);
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) fail();
+    if (read == 0) break;  // it has become shorter meanwhile
+    size += static_cast<size_t>(read);
+  }
+  contents.resize(size);
   return contents;
 }
 

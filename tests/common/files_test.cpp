@@ -87,7 +87,7 @@ TEST_F(FilesTest, ThreadsThatWriteOneFileLeaveItWhole) {
   std::vector<std::thread> writers;
   for (const char letter : {'a', 'b', 'c', 'd'}) {
     writers.emplace_back([&, letter] {
-      for (int time = 0; time < 8; ++time) {
+      for (int time = 0; time < 30; ++time) {
         try {
           write_file_atomically(path("shared"), std::string(size + letter, letter));
           const std::string read = read_file(path("shared"));
