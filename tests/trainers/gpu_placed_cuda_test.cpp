@@ -16,7 +16,7 @@
 #include "src/data/loader.h"
 #include "tests/data/pictures.h"
 #include "tests/trainers/decoded_batches.h"
-#include "trainers/loop/gpu_plans.h"
+#include "trainers/loop/gpu_pictures.h"
 
 namespace octet {
 namespace {
