@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of functions behind layers with BatchNorm: their values are those of the int8 tables, their slopes those of
 // the functions, and only lookups that nothing else needs apart are joined.
-#include "src/train/qat/function_tables.h"
+#include "src/train/qat/joined_operators.h"
 
 #include <gtest/gtest.h>
 

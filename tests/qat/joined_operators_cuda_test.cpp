@@ -7,10 +7,8 @@
 #include <utility>
 
 #include "src/train/model/operators.h"
-#include "src/train/qat/cuda_excite.h"
 #include "src/train/qat/cuda_fake_quantize.h"
-#include "src/train/qat/cuda_norm_quantize.h"
-#include "src/train/qat/function_tables.h"
+#include "src/train/qat/joined_operators.h"
 #include "tests/cuda/gpu.h"
 
 namespace octet {

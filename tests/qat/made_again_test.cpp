@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "src/train/qat/cuda_norm_quantize.h"
+#include "src/train/model/operators.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

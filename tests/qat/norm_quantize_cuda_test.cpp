@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Live BatchNorm in the quantizer's passes, compared with LibTorch's BatchNorm and a quantizer behind it: as one
 // operator, and in a training step of whole networks.
-#include "src/train/qat/cuda_norm_quantize.h"
+#include "src/train/qat/joined_operators.h"
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>

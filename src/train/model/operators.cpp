@@ -16,6 +16,11 @@
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <memory>
+#include <utility>
 
 #include "src/net/shapes.h"
 #if OCTET_CUDA
@@ -53,6 +58,15 @@ at::Tensor interpolated(const at::Tensor& x, const Node& node, double unit_h, do
   const at::Tensor rows = interpolated_axis(x.permute({0, 2, 3, 1}), 1, node.factor_h, unit_h);
   return interpolated_axis(rows, 2, node.factor_w, unit_w).permute({0, 3, 1, 2});
 }
+
+/// Keeps nothing of what it is given.
+struct MadeAgain : torch::autograd::SavedVariableHooks {
+  explicit MadeAgain(std::function<at::Tensor()> again_) : again(std::move(again_)) {}
+  void call_pack_hook(const at::Tensor&) override {}
+  at::Tensor call_unpack_hook() override { return again(); }
+
+  const std::function<at::Tensor()> again;
+};
 
 }  // namespace
 
@@ -93,6 +107,24 @@ at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 PaddedImage padded(const at::Tensor& x, const Padding& pad, double value) {
   if (pad.is_even()) return {x, {pad.top, pad.left}};
   return {at::constant_pad_nd(x, {pad.left, pad.right, pad.top, pad.bottom}, value), {0, 0}};
+}
+
+bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at::Tensor()> again) {
+  auto* const convolution = dynamic_cast<torch::autograd::generated::ConvolutionBackward0*>(y.grad_fn().get());
+  if (convolution == nullptr) return false;
+  const at::Tensor kept = convolution->input_.unpack();
+  if (!kept.is_same(x)) return false;
+  convolution->input_.register_hooks(std::make_unique<MadeAgain>(std::move(again)));
+  return true;
+}
+
+std::vector<bool> can_be_made_again(const Graph& graph) {
+  const std::vector<int> readers = reader_counts(graph);
+  std::vector<bool> can(graph.nodes.size());
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::conv2d && node.window.pad.is_even()) can[node.inputs[0]] = readers[node.inputs[0]] == 1;
+  for (const int output : graph.outputs) can[output] = false;
+  return can;
 }
 
 at::Tensor picked_channels(const at::Tensor& x, const Node& node) {

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #if OCTET_CUDA
 #include "kernels/training/excite.h"
@@ -45,6 +47,17 @@ struct PaddedImage {
 
 /// Returns x and its padding where both sides have the same; else x with `value` around it, and no padding.
 PaddedImage padded(const at::Tensor& x, const Padding& pad, double value);
+
+// Recomputation: an input that a convolution multiplies need not be kept for the backward pass.
+
+/// Lets the backward pass of the convolution that gave y call `again` for the convolution's input, x, in place of
+/// keeping it. Returns false, and does nothing, where y is no convolution's result in a walk with gradients, or where
+/// the convolution multiplied something else than x, as with uneven padding.
+bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at::Tensor()> again);
+
+/// Returns, by node, whether make_input_again() may take it: one convolution alone reads it, as what it multiplies, and
+/// does not first copy it into a frame of uneven padding.
+std::vector<bool> can_be_made_again(const Graph& graph);
 
 // Copies: slice, resize, channel_shuffle and depth_to_space. Results are channels-last, but for a slice, and may share
 // x's memory where nothing changes.

@@ -12,12 +12,10 @@
 #include "src/base/error.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "src/train/qat/cuda_excite.h"
+#include "src/train/model/operators.h"
 #include "src/train/qat/cuda_fake_quantize.h"
-#include "src/train/qat/cuda_norm_quantize.h"
-#include "src/train/qat/device_table.h"
 #include "src/train/qat/folded_batch_norm.h"
-#include "src/train/qat/function_tables.h"
+#include "src/train/qat/joined_operators.h"
 #include "src/train/qat/quantizers.h"
 
 namespace octet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/qat/function_tables.h"
+#include "src/train/qat/joined_operators.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>

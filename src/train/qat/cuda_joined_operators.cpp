@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/qat/cuda_norm_quantize.h"
+#include "src/train/qat/joined_operators.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -8,10 +8,15 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/training/excite.h"
 #include "src/train/model/device.h"
+#include "src/train/model/operators.h"
 
 namespace octet {
 namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 kernels::BatchNormShare norm_input(const at::Tensor& x) {
   return {.x = x.const_data_ptr(),
@@ -139,11 +144,9 @@ NormGradients norm_gradients(const NormReaders& readers, const at::Tensor& x, co
 
 struct CudaNormQuantize : torch::autograd::Function<CudaNormQuantize> {
   /// `weight` and `bias` are those of `tensors`, passed so that autograd sees them. Returns y and its twin.
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
-                                                const at::Tensor& weight, const at::Tensor& bias,
-                                                const c10::optional<at::Tensor>& residual,
-                                                const BatchNormTensors& tensors, const NormQuantizer& quantizer,
-                                                NormKept& kept) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& bias, const c10::optional<at::Tensor>& residual,
+                               const BatchNormTensors& tensors, const NormQuantizer& quantizer, NormKept& kept) {
     kept.bits = at::empty({(x.numel() + 7) / 8}, x.options().dtype(at::kByte));
     const BatchNormTensors all{weight, bias, tensors.running_mean, tensors.running_var};
     const at::Tensor y = norm_quantized(x, residual.value_or(at::Tensor()), all, quantizer, kept);
@@ -154,12 +157,11 @@ struct CudaNormQuantize : torch::autograd::Function<CudaNormQuantize> {
     return {y, y.variable_data()};
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 const torch::autograd::variable_list& of_outputs) {
-    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+  static variable_list backward(AutogradContext* ctx, const variable_list& of_outputs) {
+    const variable_list saved = ctx->get_saved_variables();
     const at::Tensor& x = saved[0];
     const NormReaders readers(of_outputs[0], of_outputs[1], x);
-    torch::autograd::variable_list result(7);  // the last three are no tensors
+    variable_list result(7);  // the last three are no tensors
     if (!readers.dy.defined()) return result;
     const NormQuantizer& quantizer =
         c10::static_intrusive_pointer_cast<KeptQuantizer>(ctx->saved_data["quantizer"].toCapsule())->quantizer;
@@ -198,7 +200,7 @@ Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& t, const N
     const at::Tensor output = norm_quantized(y.value, y.residual, t, quantizer, kept);
     return {output, output, nullptr};
   }
-  const torch::autograd::variable_list twins = CudaNormQuantize::apply(
+  const variable_list twins = CudaNormQuantize::apply(
       y.value, t.weight, t.bias, y.residual.defined() ? c10::optional<at::Tensor>(y.residual) : c10::nullopt, t,
       quantizer, kept);
   if (y.residual.defined()) return {twins[0], twins[1], nullptr};
@@ -206,6 +208,65 @@ Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& t, const N
     return norm_quantized_again(x, numbers, quantizer);
   };
   return {twins[0], twins[1], again};
+}
+
+namespace {
+
+/// `bits` may be undefined.
+at::Tensor excited(const at::Tensor& x, const at::Tensor& factor, const ExciteQuantizer& q, const at::Tensor& bits) {
+  at::Tensor y = at::empty_like(x);
+  const c10::DeviceGuard guard(x.device());
+  kernels::cuda_excite_quantize({.shape = image_channels(x),
+                                 .x = x.const_data_ptr(),
+                                 .factor = factor.const_data_ptr(),
+                                 .activation = q.activation,
+                                 .device_qparams = q.device,
+                                 .y = y.mutable_data_ptr(),
+                                 .bits = bits.defined() ? bits.mutable_data_ptr<uint8_t>() : nullptr},
+                                current_stream(x.device()));
+  return y;
+}
+
+struct CudaExcite : torch::autograd::Function<CudaExcite> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& factor,
+                            const ExciteQuantizer& quantizer) {
+    const at::Tensor bits = at::empty({x.numel() / 8}, x.options().dtype(at::kByte));
+    at::Tensor y = excited(x, factor, quantizer, bits);
+    ctx->save_for_backward({x, factor, bits});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& of_output) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &factor = saved[1];
+    const at::Tensor dy = of_output[0].contiguous(at::MemoryFormat::ChannelsLast);
+    at::Tensor dx = at::empty_like(x), dfactor = at::empty_like(factor);
+    const kernels::ImageChannels shape = image_channels(x);
+    const at::Tensor parts = at::empty({kernels::image_parts(shape), x.size(1)}, x.options().dtype(at::kFloat));
+    const c10::DeviceGuard guard(x.device());
+    kernels::cuda_excite_gradient({.shape = shape,
+                                   .dy = dy.const_data_ptr(),
+                                   .x = x.const_data_ptr(),
+                                   .factor = factor.const_data_ptr(),
+                                   .bits = saved[2].const_data_ptr<uint8_t>(),
+                                   .parts = parts.mutable_data_ptr<float>(),
+                                   .dx = dx.mutable_data_ptr(),
+                                   .dfactor = dfactor.mutable_data_ptr()},
+                                  current_stream(x.device()));
+    return {dx, dfactor, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+bool excite_fits(const at::Tensor& x, const at::Tensor& factor) {
+  return is_image_channels(x) && is_image_channels(factor) && factor.scalar_type() == x.scalar_type() &&
+         factor.size(0) == x.size(0) && factor.size(1) == x.size(1) && factor.size(2) == 1 && factor.size(3) == 1;
+}
+
+at::Tensor cuda_excite_quantize(const at::Tensor& x, const at::Tensor& factor, const ExciteQuantizer& quantizer) {
+  if (c10::GradMode::is_enabled()) return CudaExcite::apply(x, factor, quantizer);
+  return excited(x, factor, quantizer, {});
 }
 
 }  // namespace octet
