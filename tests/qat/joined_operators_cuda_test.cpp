@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "src/train/model/operators.h"
-#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/joined_operators.h"
 #include "tests/cuda/gpu.h"
 

@@ -13,7 +13,6 @@
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"
-#include "src/train/qat/cuda_fake_quantize.h"
 #include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"

@@ -19,7 +19,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/networks.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

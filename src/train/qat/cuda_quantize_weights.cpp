@@ -9,7 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/train/model/device.h"
-#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 
 namespace octet {
 namespace {

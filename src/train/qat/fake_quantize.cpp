@@ -11,11 +11,9 @@
 #include <string>
 
 #include "kernels/training/fake_quantize.h"
-#include "kernels/training/learned_range.h"
 #include "src/base/error.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
-#include "src/train/qat/cuda_fake_quantize.h"
 
 namespace octet {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "kernels/core/quantize.h"
 #include "kernels/training/norm_quantize.h"
-#include "src/net/graph.h"
 #include "src/quant/plan.h"
 #include "src/train/model/model.h"
 

@@ -32,7 +32,7 @@
 #include "src/cuda/stream.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/qat/cuda_fake_quantize.h"
+#include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/joined_operators.h"
 #include "trainers/gpu.h"
 
