@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A frozen BatchNorm inside the layer before it trains as at::batch_norm in evaluation mode does.
-#include "src/train/qat/folded_batch_norm.h"
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>

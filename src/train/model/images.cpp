@@ -11,9 +11,6 @@
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 
-#if OCTET_CUDA
-#endif
-
 namespace octet {
 namespace {
 

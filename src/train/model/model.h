@@ -149,6 +149,44 @@ std::string first_non_finite(const Graph& graph, const Weights& weights, const a
 at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const std::vector<at::Tensor>& values,
                      const WalkHooks& hooks);
 
+// BatchNorm with fixed statistics as part of the layer before it: gain * product(x, weight) + bias. QAT with frozen
+// BatchNorm multiplies the fake-quantized weight by the gain: codes and scales remain those of the weight itself, and
+// deployment folds the gain into the multiplier.
+
+struct FixedBatchNorm {
+  at::Tensor gamma, beta, mean, variance;  ///< float [K]
+  at::Tensor offset;                       ///< bias of the layer before; undefined: none
+  double epsilon = kBatchNormEpsilon;
+};
+
+/// Returns the BatchNorm that is fused into a conv2d or linear whose bias is `offset`.
+FixedBatchNorm fixed_batch_norm(const Weights& weights, const Node& node, const at::Tensor& offset);
+
+struct GainAndBias {
+  at::Tensor gain;  ///< gamma / sqrt(variance + eps)
+  at::Tensor bias;  ///< beta + (offset - mean) * gain
+};
+
+/// Computes them by plain operators, which defines them.
+GainAndBias gain_and_bias(const FixedBatchNorm& batch_norm);
+
+/// Computes those of a whole network, and their gradients, in a few launches on a GPU.
+std::vector<GainAndBias> gains_and_biases(const std::vector<FixedBatchNorm>& batch_norms);
+
+/// Returns the layer with its weight times the gain, and the bias.
+LayerParameters fold_batch_norm(const LayerParameters& layer, const GainAndBias& folded);
+
+/// A layer without its weight: its bias, or the BatchNorm to fold into weight and bias.
+class FoldedLayer {
+ public:
+  /// Takes them from `weights` as these are now.
+  FoldedLayer(const Node& node, const Weights& weights);
+  LayerParameters with(const at::Tensor& weight) const;
+
+ private:
+  GainAndBias folded_;
+};
+
 // Parts of a network: what one of several processes runs when they divide its layers.
 
 /// Nodes first + 1 to last; with first 0 also node 0, the input.

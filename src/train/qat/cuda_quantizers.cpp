@@ -14,7 +14,6 @@
 #include "src/train/model/device.h"
 #include "src/train/model/operators.h"
 #include "src/train/qat/fake_quantize.h"
-#include "src/train/qat/folded_batch_norm.h"
 #include "src/train/qat/joined_operators.h"
 #include "src/train/qat/quantizers.h"
 

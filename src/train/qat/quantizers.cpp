@@ -16,7 +16,6 @@
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
-#include "src/train/qat/folded_batch_norm.h"
 
 namespace octet {
 

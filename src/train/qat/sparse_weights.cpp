@@ -12,8 +12,6 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
-#if OCTET_CUDA
-#endif
 
 namespace octet {
 namespace {

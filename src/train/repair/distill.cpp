@@ -15,7 +15,6 @@
 #include "src/quant/equalize.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/qat/folded_batch_norm.h"
 #include "src/train/repair/steps.h"
 
 namespace octet {

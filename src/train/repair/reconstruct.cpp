@@ -15,7 +15,6 @@
 #include "src/base/error.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/qat/folded_batch_norm.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/qat/folded_batch_norm.h"
+#include "src/train/model/model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
@@ -11,7 +11,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <iterator>
-#include <string>
 #include <utility>
 
 namespace octet {
