@@ -18,7 +18,6 @@
 #include "src/train/model/threads.h"
 #include "src/train/qat/fake_quantize.h"
 #include "src/train/qat/int8_forward.h"
-#include "src/train/qat/quantized_state.h"
 #include "src/train/qat/quantizers.h"
 
 namespace octet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/qat/quantized_state.h"
+#include "src/train/qat/quantized_model.h"
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
@@ -10,9 +10,7 @@
 
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
-#include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "src/train/qat/quantized_model.h"
 
 namespace octet {
 

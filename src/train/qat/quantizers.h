@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake quantizers of a network where its weights are: the range and qparams of every edge, and the histograms of
-// calibration. One interface, implemented for the CPU and for CUDA.
+// calibration. One interface, implemented for the CPU and for CUDA. And what a QuantizedModel saves of them to continue
+// bit for bit (quantized_state.cpp).
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/base/error.h"
@@ -12,7 +17,6 @@
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
 #include "src/train/model/model.h"
-#include "src/train/qat/quantized_state.h"
 
 namespace octet {
 
@@ -39,6 +43,17 @@ struct LearnedScales {
   at::Tensor edges;    ///< float [nodes]: scales; those of roots are used
   at::Tensor offsets;  ///< float [nodes], for lsq_plus
   at::Tensor weights;  ///< float [channels of all convolutions and linears, in their order]
+};
+
+struct EdgeState {
+  std::vector<QParams> qparams;                       ///< by node; a node that passes codes on has its root's
+  std::vector<Observer> observers;                    ///< by node; those of roots are used
+  CalibrationMethod method = CalibrationMethod::mse;  ///< for histogram observers in QAT
+  double percentile = 99.99;
+  bool ready = false;  ///< qparams come from data
+
+  /// Sets the qparams of a root and of the nodes that pass its codes on.
+  void set(int root, const QParams& q, const Prepared& prepared);
 };
 
 /// Returns what kernels do for an activation.
@@ -113,5 +128,31 @@ void require_observer(ObserverKind observer, at::DeviceType device);
 /// Throws Error(usage) with the cure if a network cannot train on codes (int8_forward.h), with such ranges on such a
 /// device; to be called before anything is trained.
 void require_int8_forward(const Prepared& prepared, EdgeScales edges, at::DeviceType device);
+
+// The state as named tensors.
+
+/// Returns tensors with one row a node: "edges.scale" F32, "edges.zero_point" I32, "observer.range" F64 [n, 2] (F32 in
+/// older files), "observer.seen" I32, "calibration" F64 [method, percentile, ready]; with histograms
+/// "observer.histogram" F64 [n, bins] and "observer.histogram_range" F32 [n, 2].
+std::map<std::string, at::Tensor> save_state(const EdgeState& edges, ObserverKind kind);
+
+/// Reads what save_state() returned into the edges of the same network. Throws Error(data) naming a missing or
+/// misshaped tensor or impossible values, and then leaves `edges` unchanged.
+void load_state(const std::map<std::string, at::Tensor>& state, ObserverKind kind, EdgeState& edges);
+
+/// Returns state["weights.scale"] F32, which is to replace `learned`, the scales of weights that learn; undefined if
+/// `learned` is. Throws Error(data) with the cure if only one of state and recipe has them, and for impossible values.
+at::Tensor learned_weight_scales(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned);
+
+/// Returns state["edges.offset"] F32 in the same way: the offsets of edges.
+at::Tensor learned_offsets(const std::map<std::string, at::Tensor>& state, const at::Tensor& learned);
+
+/// Adds "codes" I32 [n, 4], so that a state is never read under another bit plan: quant_min and quant_max of a node's
+/// output, lowest and highest code of its weights (0, 0 without weights).
+void save_codes(const Prepared& prepared, std::map<std::string, at::Tensor>& state);
+
+/// Throws Error(data) naming the first node for which the state has other codes, and the cure. A state without "codes"
+/// is older than bit plans: activation_bits applied to every edge, weight_bits to every weight.
+void require_codes(const std::map<std::string, at::Tensor>& state, const Prepared& prepared);
 
 }  // namespace octet
