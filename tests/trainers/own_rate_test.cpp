@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/own_rate.h"
+#include "trainers/run/advice.h"
 
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>

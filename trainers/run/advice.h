@@ -1,17 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// What octet chooses, notes and warns about in the settings of a training. No LibTorch.
+// What octet chooses, notes and warns about in the settings of a training: the learning rates of the float phase and of
+// QAT where the recipe sets none, and what the user should know.
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "src/base/names.h"
+#include "src/eval/evaluate.h"
 #include "src/net/graph.h"
 #include "src/recipe/recipe.h"
+#include "src/recipe/run.h"
 #include "src/report/report.h"
 
 namespace octet {
+
+struct EpochResult;  // trainers/loop/train.h
+
+// The learning rate of a float phase whose recipe sets none: one that suits most networks, and a lower one, from the
+// same beginning, where it ruins the training.
+
+/// Returns train.learning_rate or, where the recipe sets none, the peak rate that training begins with: 0.1 with SGD,
+/// for a detector 0.01, and 0.001 with AdamW.
+double first_float_rate(const Recipe& recipe);
+
+/// Returns the rate with which a run of that directory begins or goes on to train its float network:
+/// first_float_rate(), or the lower one that the directory keeps. open_run() reads it; from then on it is
+/// Run::float_rate, which all processes of a run change alike.
+double float_rate(const Recipe& recipe, const RunDirectory& directory);
+void keep_float_rate(const RunDirectory& directory, double rate);
+
+/// Returns the rate to begin again with where `rate` ruins the network, about a third of it; empty where that would be
+/// less than a hundredth of the first.
+std::optional<double> lower_rate(const Recipe& recipe, double rate);
+
+/// Returns recipe.train with that rate and, where its schedule has no warm-up, one of an epoch, or of a quarter of a
+/// short phase.
+OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
+
+/// Returns why the first epoch's loss shows that the training is ruined, or "". It is above that of the phase's first
+/// step and, for a classifier, above ln(2 classes), where the right class gets half of what chance gives it; for a
+/// detector it is above twice that of the first step. An epoch whose first step is not known (EpochResult::first_loss)
+/// is not judged.
+std::string ruin(const EpochResult& epoch, const Task& task);
+
+/// Ends a float phase after an epoch that ruin() names.
+class Ruined : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The learning rate of QAT.
 
 struct QatRate {
   double rate = 0;
@@ -20,8 +61,10 @@ struct QatRate {
 
 /// Returns qat.learning_rate or, if that is 0, a rate that suits `graph`, the float network. QAT starts from trained
 /// weights, which the rate of a training from scratch would ruin; without BatchNorm the size of a step is not
-/// normalized away, so the rate must be smaller. float_rate: that of the float phase (trainers/run/own_rate.h).
+/// normalized away, so the rate must be smaller. float_rate: that of the float phase.
 QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate);
+
+// Notes and warnings.
 
 /// Returns that a recipe trains nothing, and the keys that change it; "" if it trains.
 std::string untrained_note(const Recipe& recipe);

@@ -21,7 +21,6 @@
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
-#include "trainers/run/own_rate.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
 

@@ -28,7 +28,7 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/training_state.h"
-#include "trainers/run/own_rate.h"
+#include "trainers/run/advice.h"
 
 namespace octet {
 namespace {

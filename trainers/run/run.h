@@ -42,7 +42,7 @@ struct Run {
   Preprocessing preprocessing;
   at::Device device = at::kCPU;                         ///< where it trains, calibrates and evaluates
   std::shared_ptr<Ranks> ranks;                         ///< the processes that train together; null: this one alone
-  double float_rate = 0;                                ///< of the float phase (own_rate.h); train_float() may lower it
+  double float_rate = 0;                                ///< of the float phase (advice.h); train_float() may lower it
   std::string command, machine;                         ///< for the report
   std::function<void(const EpochMetrics&)> epoch_done;  ///< called by the rank that writes; may be empty
   std::shared_ptr<EventFile> events;                    ///< for TensorBoard; null: no event file is written
