@@ -9,7 +9,6 @@
 #include "tests/events/event_records.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -19,7 +19,6 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -12,7 +12,6 @@
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/ranks.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

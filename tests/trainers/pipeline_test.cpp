@@ -15,7 +15,6 @@
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,6 @@
 #include "src/base/files.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -17,7 +17,6 @@
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

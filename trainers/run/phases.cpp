@@ -22,7 +22,6 @@
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

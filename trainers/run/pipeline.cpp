@@ -15,7 +15,6 @@
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/records.h"
 
 namespace octet {
 namespace {
