@@ -136,7 +136,7 @@ struct ModelRecipe {
   std::string stem = "auto";
   bool folded = false;
   double dropout = 0.0;
-  bool whiten = false;                  ///< the first layer begins as trainers/run/whiten.cpp has it
+  bool whiten = false;                  ///< the first layer begins as trainers/run/starting_weights.cpp has it
   std::string weights;                  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
   std::vector<std::string> new_layers;  ///< begin at random in spite of `weights`
   std::string onnx;                     ///< for name onnx: the file

@@ -221,8 +221,6 @@ QuantizedModel calibrated(const Run& run, const Weights& weights) {
   return model;
 }
 
-Int8Graph quantize_trained(const Run& run, const Weights& weights) { return to_int8(run, calibrated(run, weights)); }
-
 bool PtqResult::better_than(const PtqResult& other) const {
   if (!refused.empty() || !other.refused.empty()) return refused.empty();
   return score != other.score ? score > other.score : loss < other.loss;

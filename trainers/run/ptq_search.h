@@ -26,9 +26,6 @@ using CompileInt8 = std::function<std::unique_ptr<Program>(const Run& run, const
 /// Returns the network of `weights`, quantized and calibrated as run.recipe says. Repairs change a copy of the weights.
 QuantizedModel calibrated(const Run& run, const Weights& weights);
 
-/// Returns calibrated() as engines run it.
-Int8Graph quantize_trained(const Run& run, const Weights& weights);
-
 struct PtqResult {
   ActivationScheme activation = ActivationScheme::affine_u8;
   std::optional<CalibrationMethod> method;  ///< empty: auto

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/run.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -101,34 +98,6 @@ void open_graph(Run& run) {
   if (recipe.data.labels == Labels::boxes) change_classes(run, run.data.classes());
 }
 
-/// Replaces the weights by those of the ONNX file, but for layers that begin anew.
-void load_imported(Weights& weights, const Run& run) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : run.onnx_weights->tensors) {
-    const bool is_new = std::any_of(run.new_layers.begin(), run.new_layers.end(),
-                                    [&](const std::string& layer) { return name.starts_with(layer + "."); });
-    if (is_new) continue;
-    weights.at(name).copy_(at::from_blob(const_cast<std::byte*>(tensor.bytes.data()), tensor.shape));
-  }
-}
-
-/// Makes new last layers of a detector find nothing: weights of deviation 0.01, and biases with which objectness and
-/// classes have a probability of 0.01 (Lin et al., Focal loss for dense object detection, arXiv 1708.02002,
-/// section 4.1).
-void begin_head(Weights& weights, const Run& run) {
-  constexpr double kDeviation = 0.01, kProbability = 0.01;
-  const BoxHead& head = run.data.detector->head;
-  const at::NoGradGuard no_grad;
-  for (const BoxHead::Level& level : head.levels)
-    for (const int place : {level.boxes, level.objectness, level.classes}) {
-      const Node& layer = run.graph.nodes[run.graph.outputs[place]];
-      at::Tensor& weight = weights.at(layer.name + ".weight");
-      weight.mul_(kDeviation / weight.square().mean().sqrt());
-      if (layer.bias && place != level.boxes)
-        weights.at(layer.name + ".bias").fill_(std::log(kProbability / (1 - kProbability)));
-    }
-}
-
 void require_written(const std::string& file, const char* what, const Run& run) {
   if (std::filesystem::exists(file)) return;
   throw data_error(fmt::format("{}: this run has no {} yet{}", file, what,
@@ -204,26 +173,6 @@ ImportedNetwork import_network(const std::string& file, int image_size, bool may
   }
   for (const std::string& note : imported.notes) say(fmt::format("{}: {}", file, printable(note)));
   return imported;
-}
-
-Weights starting_weights(const Run& run) {
-  Weights weights = initial_weights(run.graph, run.recipe.seed);
-  if (run.data.detector) begin_head(weights, run);
-  if (run.recipe.model.whiten) whiten_first_layer(weights, run);
-  if (run.onnx_weights) load_imported(weights, run);
-  if (!run.recipe.model.weights.empty()) {
-    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights, run.recipe.model.new_layers);
-    // A network of the user may be a part of the one whose weights these are.
-    const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";
-    if (!own && run.recipe.model.new_layers.empty() && !report.unexpected.empty())
-      throw data_error(fmt::format(
-          "{}: {} no layer of {} uses, first '{}': these weights are another network's; name it in model.name",
-          run.recipe.model.weights, counted(static_cast<long>(report.unexpected.size()), "tensor"),
-          run.recipe.model.name, report.unexpected.front()));
-    for (const std::string& name : report.unexpected)
-      say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
-  }
-  return to_device(weights, run.device);
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {

@@ -66,12 +66,6 @@ ImportedNetwork import_network(const std::string& file, int image_size, bool may
 /// weights of a run they are on run.device.
 Weights starting_weights(const Run& run);
 
-/// model.whiten: sets filters of the convolution that reads the images, in pairs of both signs, as a ReLU behind it
-/// wants them: the principal directions of its patches of the training images, each divided by the deviation along it.
-/// Filters that are left stay as they are. The weakest directions are left out: what 8 bits of an image round would
-/// fill them. Throws Error(usage) if anything but one convolution reads the images.
-void whiten_first_layer(Weights& weights, const Run& run);
-
 QuantSpec quant_spec(const QuantRecipe& quant);
 
 /// Returns the fewest bits that the recipe gives to activations: quant.activation_bits, or those of a layer.

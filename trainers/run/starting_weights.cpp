@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A first layer that begins as filters which whiten patches of the training images: what they give has no correlations
-// and about the same variance in every direction, so that the layers behind it learn faster than from random filters
-// (Page 2019, "How to train your ResNet 8: Bag of tricks", https://myrtle.ai/learn; Jordan 2024, arXiv 2404.00498).
+// The weights that a training starts from: random ones, those of an ONNX file or of another training. A first layer may
+// begin as filters which whiten patches of the training images: what they give has no correlations and about the same
+// variance in every direction, so that the layers behind it learn faster than from random filters (Page 2019, "How to
+// train your ResNet 8: Bag of tricks", https://myrtle.ai/learn; Jordan 2024, arXiv 2404.00498).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/zeros.h>
@@ -11,10 +13,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
+#include "src/base/text.h"
+#include "src/detect/decode.h"
 #include "src/net/shapes.h"
+#include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
 #include "trainers/run/run.h"
 
@@ -69,8 +75,10 @@ at::Tensor patch_covariance(const Run& run, const Node& layer) {
   return products / count - at::outer(mean, mean);
 }
 
-}  // namespace
-
+/// model.whiten: sets filters of the convolution that reads the images, in pairs of both signs, as a ReLU behind it
+/// wants them: the principal directions of its patches of the training images, each divided by the deviation along it.
+/// Filters that are left stay as they are. The weakest directions are left out: what 8 bits of an image round would
+/// fill them. Throws Error(usage) if anything but one convolution reads the images.
 void whiten_first_layer(Weights& weights, const Run& run) {
   const Node& layer = reader_of_images(run.graph);
   const c10::NoGradGuard no_grad;
@@ -85,6 +93,56 @@ void whiten_first_layer(Weights& weights, const Run& run) {
     weight[set++].copy_(-filter.view(weight.sizes().slice(1)));
   }
   say(fmt::format("model.whiten: {} of {} filters of {} whiten patches of training images", set, filters, layer.name));
+}
+
+/// Replaces the weights by those of the ONNX file, but for layers that begin anew.
+void load_imported(Weights& weights, const Run& run) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : run.onnx_weights->tensors) {
+    const bool is_new = std::any_of(run.new_layers.begin(), run.new_layers.end(),
+                                    [&](const std::string& layer) { return name.starts_with(layer + "."); });
+    if (is_new) continue;
+    weights.at(name).copy_(at::from_blob(const_cast<std::byte*>(tensor.bytes.data()), tensor.shape));
+  }
+}
+
+/// Makes new last layers of a detector find nothing: weights of deviation 0.01, and biases with which objectness and
+/// classes have a probability of 0.01 (Lin et al., Focal loss for dense object detection, arXiv 1708.02002,
+/// section 4.1).
+void begin_head(Weights& weights, const Run& run) {
+  constexpr double kDeviation = 0.01, kProbability = 0.01;
+  const BoxHead& head = run.data.detector->head;
+  const c10::NoGradGuard no_grad;
+  for (const BoxHead::Level& level : head.levels)
+    for (const int place : {level.boxes, level.objectness, level.classes}) {
+      const Node& layer = run.graph.nodes[run.graph.outputs[place]];
+      at::Tensor& weight = weights.at(layer.name + ".weight");
+      weight.mul_(kDeviation / weight.square().mean().sqrt());
+      if (layer.bias && place != level.boxes)
+        weights.at(layer.name + ".bias").fill_(std::log(kProbability / (1 - kProbability)));
+    }
+}
+
+}  // namespace
+
+Weights starting_weights(const Run& run) {
+  Weights weights = initial_weights(run.graph, run.recipe.seed);
+  if (run.data.detector) begin_head(weights, run);
+  if (run.recipe.model.whiten) whiten_first_layer(weights, run);
+  if (run.onnx_weights) load_imported(weights, run);
+  if (!run.recipe.model.weights.empty()) {
+    const LoadReport report = load_weights(weights, run.graph, run.recipe.model.weights, run.recipe.model.new_layers);
+    // A network of the user may be a part of the one whose weights these are.
+    const bool own = run.recipe.model.name == "graph" || run.recipe.model.name == "onnx";
+    if (!own && run.recipe.model.new_layers.empty() && !report.unexpected.empty())
+      throw data_error(fmt::format(
+          "{}: {} no layer of {} uses, first '{}': these weights are another network's; name it in model.name",
+          run.recipe.model.weights, counted(static_cast<long>(report.unexpected.size()), "tensor"),
+          run.recipe.model.name, report.unexpected.front()));
+    for (const std::string& name : report.unexpected)
+      say(fmt::format("{}: unused '{}'", run.recipe.model.weights, name));
+  }
+  return to_device(weights, run.device);
 }
 
 }  // namespace octet
