@@ -231,10 +231,4 @@ void clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm, c
   at::_foreach_mul_(gradients, (max_norm / (norm + kClipEps)).clamp_max(1.0));
 }
 
-at::Tensor clip_gradients(const std::vector<at::Tensor>& gradients, double max_norm) {
-  const at::Tensor norm = joint_norm(gradients);
-  clip_gradients(gradients, max_norm, norm);
-  return norm;
-}
-
 }  // namespace octet

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/steps_under_way.h"
+// Steps that the GPU has not finished yet: how their sums reach the host.
+#include <utility>
 
 #include "src/train/model/step_graph.h"
+#include "trainers/loop/step.h"
 #if OCTET_CUDA
 #include <array>
-#include <utility>
 
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
-#include "src/train/model/device.h"
 #endif
 
 namespace octet {

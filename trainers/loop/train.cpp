@@ -15,7 +15,6 @@
 #include "trainers/loop/failures.h"
 #include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
-#include "trainers/loop/steps_under_way.h"
 #include "trainers/loop/training_state.h"
 #include "trainers/parallel/stages.h"
 
