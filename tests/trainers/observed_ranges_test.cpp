@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observed ranges, read anew for the network that is exported.
-#include "trainers/loop/observed_ranges.h"
 
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include "src/base/error.h"
 #include "tests/trainers/comparable.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/observed_ranges.h"
+#include "trainers/loop/train.h"
 
 namespace octet {
 namespace {

@@ -5,7 +5,7 @@
 #include "src/train/model/device.h"
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/loop/observed_ranges.h"
+#include "trainers/loop/train.h"
 
 namespace octet {
 namespace {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/observed_ranges.h"
-
+// Observed ranges read anew for averaged weights, and how ranks agree on ranges and weights.
 #include <ATen/core/grad_mode.h>
+
+#include <cstdint>
+#include <cstring>
 
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/data/loader.h"
 #include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
+#include "trainers/loop/train.h"
 
 namespace octet {
 namespace {
@@ -64,15 +66,13 @@ void add(const std::vector<uint8_t>& bytes, std::vector<Observer>& observers) {
 
 void observe_again(QuantizedModel& model, const RunData& data, int batch_size) {
   model.restart_observers();
-  const at::Device device = model.weights().begin()->second.device();
-  Loader loader(*data.train_set, data.calibration, data.evaluation_transform,
-                {.batch_size = batch_size, .workers = data.workers});
   const FullPrecision full;
   const at::NoGradGuard no_grad;
-  for (Batch batch; loader.next(batch);) {
+  const at::Device device = device_of(model.weights());
+  for_inputs(data, *data.train_set, data.calibration, batch_size, device, [&](const at::Tensor& x) {
     throw_if_interrupted();
-    model.forward(network_input(batch, data, device), {.observe = true});
-  }
+    model.forward(x, {.observe = true});
+  });
 }
 
 void while_observed_again(QuantizedModel& model, const RunData& data, int batch_size,

@@ -13,7 +13,6 @@
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/failures.h"
-#include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/training_state.h"
 #include "trainers/parallel/stages.h"

@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/progress.h"
+#include "src/quant/calibrate.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "src/train/model/model.h"
@@ -91,5 +93,24 @@ struct Phase {
 /// weight or, after an epoch, an output of the float network is not finite (the state file then still holds the last
 /// good state); Error(usage) for a batch larger than the training set or the state file of another run.
 void train_phase(const Phase& phase, const RunData& data);
+
+// Observed ranges of the quantized network (observed_ranges.cpp), and how ranks agree on them. Training only follows
+// them batch by batch; for averaged weights that are validated or exported they are read anew, in fp32.
+
+/// Resets the observers and shows them the calibration images through the quantized network. Not for histogram
+/// observers on a GPU.
+void observe_again(QuantizedModel& model, const RunData& data, int batch_size);
+
+/// Calls `body` while the ranges are those of observe_again(), then restores the observers.
+void while_observed_again(QuantizedModel& model, const RunData& data, int batch_size,
+                          const std::function<void()>& body);
+
+/// Copies rank 0's weights and, if not null, quantizers to all ranks. Needed after each rank computed them from the
+/// same images by itself, since sums on GPUs may differ in their last bits. Waits for busy ranks as long as they live.
+void take_from_first(Ranks& ranks, const Weights& weights, QuantizedModel* quantized);
+
+/// Adds the other ranks' statistics, of minmax or histogram observers, to each rank's observers. All ranks get the bits
+/// of one rank that saw all images: counts are integers, and bins are a power of two wide.
+void sum_histograms(Ranks& ranks, std::vector<Observer>& observers);
 
 }  // namespace octet

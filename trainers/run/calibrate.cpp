@@ -24,7 +24,7 @@
 #include "src/train/repair/reconstruct.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/observed_ranges.h"
+#include "trainers/loop/train.h"
 #include "trainers/run/auto_ranges.h"
 #include "trainers/run/run.h"
 

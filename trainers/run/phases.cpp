@@ -16,7 +16,6 @@
 #include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/failures.h"
-#include "trainers/loop/observed_ranges.h"
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
