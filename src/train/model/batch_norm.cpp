@@ -28,6 +28,7 @@
 
 #include "kernels/training/batch_norm.h"
 #include "src/train/model/device.h"
+#include "src/train/model/operators.h"
 #endif
 
 namespace octet {
@@ -99,19 +100,9 @@ Gradients gradients(const at::Tensor& dy, const at::Tensor& x, const at::Tensor&
 /// Returns x as the kernels take it: rows of channels.
 at::Tensor in_rows(const at::Tensor& x) { return x.contiguous(at::MemoryFormat::ChannelsLast); }
 
-kernels::BatchNormShare share_of(const at::Tensor& x) {
-  return {.x = x.const_data_ptr(),
-          .rows = x.numel() / x.size(1),
-          .channels = static_cast<int>(x.size(1)),
-          .type = value_type(x)};
-}
-
 /// Two sums a channel: those of this share, and the parts that the kernel's blocks add up first.
 struct Sums {
-  explicit Sums(const at::Tensor& x)
-      : parts(at::empty({kernels::batch_norm_parts(x.numel() / x.size(1), static_cast<int>(x.size(1))), 2, x.size(1)},
-                        x.options().dtype(at::kFloat))),
-        mine(at::empty({2, x.size(1)}, parts.options())) {}
+  explicit Sums(const at::Tensor& x) : parts(batch_norm_parts(x)), mine(at::empty({2, x.size(1)}, parts.options())) {}
   at::Tensor parts, mine;
 };
 
@@ -123,7 +114,7 @@ Normalized cuda_normalize(const at::Tensor& input, const BatchNormTensors& t, co
   if (x.numel() == 0) throw too_few_values();  // the kernels divide rows among blocks
   const c10::DeviceGuard guard(x.device());
   const CudaStream stream = current_stream(x.device());
-  const kernels::BatchNormShare share = share_of(x);
+  const kernels::BatchNormShare share = batch_norm_share(x);
   const Sums moments(x);
   kernels::cuda_batch_norm_moments(share, pointer(moments.parts), pointer(moments.mine), stream);
   const at::Tensor all = gather(moments.mine);
@@ -149,7 +140,7 @@ Gradients cuda_gradients(const at::Tensor& of_output, const at::Tensor& input, c
   const at::Tensor x = in_rows(input), dy = in_rows(of_output.to(x.scalar_type()));
   const c10::DeviceGuard guard(x.device());
   const CudaStream stream = current_stream(x.device());
-  const kernels::BatchNormShare share = share_of(x);
+  const kernels::BatchNormShare share = batch_norm_share(x);
   const kernels::BatchNormBackward backward{
       .dy = dy.const_data_ptr(), .kept = kept.const_data_ptr<float>(), .weight = weight.const_data_ptr<float>()};
   const Sums sums(x);
@@ -193,6 +184,11 @@ struct SharedBatchNorm : torch::autograd::Function<SharedBatchNorm> {
 };
 
 }  // namespace
+
+BatchNormTensors batch_norm_tensors(const Weights& weights, const std::string& name) {
+  return {weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
+          weights.at(name + ".running_var")};
+}
 
 at::Tensor shared_batch_norm(const at::Tensor& x, const BatchNormTensors& tensors, double momentum, double epsilon,
                              const GatherShares& gather) {
@@ -244,23 +240,19 @@ struct GainsAndBiases : torch::autograd::Function<GainsAndBiases> {
   }
 };
 
-at::Tensor centre(const FixedBatchNorm& b) { return b.offset.defined() ? b.mean - b.offset : b.mean; }
+at::Tensor centre(const FixedBatchNorm& b) {
+  return b.offset.defined() ? b.tensors.running_mean - b.offset : b.tensors.running_mean;
+}
 
 }  // namespace
 
 FixedBatchNorm fixed_batch_norm(const Weights& weights, const Node& node, const at::Tensor& offset) {
-  const std::string& name = node.batch_norm;
-  return {weights.at(name + ".weight"),
-          weights.at(name + ".bias"),
-          weights.at(name + ".running_mean"),
-          weights.at(name + ".running_var"),
-          offset,
-          node.epsilon};
+  return {batch_norm_tensors(weights, node.batch_norm), offset, node.epsilon};
 }
 
 GainAndBias gain_and_bias(const FixedBatchNorm& b) {
-  const at::Tensor gain = b.gamma / (b.variance + b.epsilon).sqrt();
-  return {gain, b.beta - centre(b) * gain};
+  const at::Tensor gain = b.tensors.weight / (b.tensors.running_var + b.epsilon).sqrt();
+  return {gain, b.tensors.bias - centre(b) * gain};
 }
 
 std::vector<GainAndBias> gains_and_biases(const std::vector<FixedBatchNorm>& batch_norms) {
@@ -268,10 +260,10 @@ std::vector<GainAndBias> gains_and_biases(const std::vector<FixedBatchNorm>& bat
   variable_list gammas, betas, centres, variances;
   std::vector<at::Scalar> epsilons;
   for (const FixedBatchNorm& b : batch_norms) {
-    gammas.push_back(b.gamma);
-    betas.push_back(b.beta);
+    gammas.push_back(b.tensors.weight);
+    betas.push_back(b.tensors.bias);
     centres.push_back(centre(b));
-    variances.push_back(b.variance);
+    variances.push_back(b.tensors.running_var);
     epsilons.emplace_back(b.epsilon);
   }
   const variable_list all = GainsAndBiases::apply(at::TensorList(gammas), at::TensorList(betas),

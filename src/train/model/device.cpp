@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 
 #if OCTET_CUDA
@@ -68,6 +69,13 @@ at::ScalarType scalar_type(kernels::ValueType type) {
 
 at::Tensor dense(const at::Tensor& x) {
   return x.is_non_overlapping_and_dense() ? x : x.contiguous(x.suggest_memory_format());
+}
+
+at::Tensor with_strides(const at::Tensor& x, at::IntArrayRef strides) {
+  if (!x.defined() || x.strides() == strides) return x;
+  at::Tensor copy = at::empty_strided(x.sizes(), strides, x.options());
+  copy.copy_(x);
+  return copy;
 }
 
 namespace {

@@ -45,6 +45,10 @@ at::ScalarType scalar_type(kernels::ValueType type);
 /// Returns x itself when its memory has no gaps (channels-last included), else a dense copy: kernels see flat memory.
 at::Tensor dense(const at::Tensor& x);
 
+/// Returns x with these strides: x itself where it has them or is undefined, else a copy. Gradients come in any layout,
+/// as a sum's expanded one.
+at::Tensor with_strides(const at::Tensor& x, at::IntArrayRef strides);
+
 /// Mixed precision: convolutions and linears of this thread run in `precision`; fp32 changes nothing. LibTorch has the
 /// functions in C++, but not the guard (pytorch#44710). The cache of cast weights is dropped at the end.
 class Autocast {

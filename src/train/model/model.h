@@ -76,6 +76,9 @@ struct BatchNormTensors {
   at::Tensor weight, bias, running_mean, running_var;
 };
 
+/// Returns those of a BatchNorm: of a node, or of what fuse merged into one.
+BatchNormTensors batch_norm_tensors(const Weights& weights, const std::string& name);
+
 /// Returns at::batch_norm in training of x [N, C, H, W], this process's share of the batch, with the statistics of the
 /// whole batch. The gradient of x is that of the whole batch's loss; the gradients of weight and bias are this share's
 /// part, to be summed over the shares.
@@ -154,8 +157,8 @@ at::Tensor walk_node(const Graph& graph, const Weights& weights, int node, const
 // deployment folds the gain into the multiplier.
 
 struct FixedBatchNorm {
-  at::Tensor gamma, beta, mean, variance;  ///< float [K]
-  at::Tensor offset;                       ///< bias of the layer before; undefined: none
+  BatchNormTensors tensors;
+  at::Tensor offset;  ///< float [C]: bias of the layer before; undefined: none
   double epsilon = kBatchNormEpsilon;
 };
 
@@ -163,8 +166,8 @@ struct FixedBatchNorm {
 FixedBatchNorm fixed_batch_norm(const Weights& weights, const Node& node, const at::Tensor& offset);
 
 struct GainAndBias {
-  at::Tensor gain;  ///< gamma / sqrt(variance + eps)
-  at::Tensor bias;  ///< beta + (offset - mean) * gain
+  at::Tensor gain;  ///< weight / sqrt(variance + eps)
+  at::Tensor bias;  ///< bias + (offset - mean) * gain
 };
 
 /// Computes them by plain operators, which defines them.

@@ -24,6 +24,8 @@
 
 #include "src/net/shapes.h"
 #if OCTET_CUDA
+#include <ATen/ops/empty.h>
+
 #include "src/train/model/device.h"
 #endif
 
@@ -131,6 +133,13 @@ at::Tensor picked_channels(const at::Tensor& x, const Node& node) {
   return x.slice(1, node.first_channel, node.first_channel + node.out_channels).contiguous(x.suggest_memory_format());
 }
 
+at::Tensor subsampled_padded(const at::Tensor& x, const Node& node) {
+  const int64_t added = node.out_channels - x.size(1), before = added / 2;
+  const at::Tensor picked =
+      x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
+  return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
+}
+
 at::Tensor repeated_pixels(const at::Tensor& x, const Node& node) {
   const int64_t n = x.size(0), c = x.size(1), h = x.size(2), w = x.size(3);
   return x.permute({0, 2, 3, 1})
@@ -197,6 +206,19 @@ kernels::ImageChannels image_channels(const at::Tensor& x) {
           .pixels = static_cast<int>(x.size(2) * x.size(3)),
           .channels = static_cast<int>(x.size(1)),
           .type = value_type(x)};
+}
+
+kernels::BatchNormShare batch_norm_share(const at::Tensor& x) {
+  return {.x = x.const_data_ptr(),
+          .rows = x.numel() / x.size(1),
+          .channels = static_cast<int>(x.size(1)),
+          .type = value_type(x)};
+}
+
+at::Tensor batch_norm_parts(const at::Tensor& x) {
+  const int64_t channels = x.size(1),
+                parts = kernels::batch_norm_parts(x.numel() / channels, static_cast<int>(channels));
+  return at::empty({parts, 2, channels}, x.options().dtype(at::kFloat));
 }
 #endif
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #if OCTET_CUDA
+#include "kernels/training/batch_norm.h"
 #include "kernels/training/excite.h"
 #endif
 #include "src/net/graph.h"
@@ -37,6 +38,11 @@ at::Tensor image_means(const at::Tensor& x);
 /// Returns whether the kernels of excite.h take x [N, C, H, W], and its shape for them.
 bool is_image_channels(const at::Tensor& x);
 kernels::ImageChannels image_channels(const at::Tensor& x);
+
+/// Returns x [N, C, H, W], channels-last, as kernels of BatchNorm see it, and the memory in which their blocks add up
+/// two sums a channel, float [parts, 2, C].
+kernels::BatchNormShare batch_norm_share(const at::Tensor& x);
+at::Tensor batch_norm_parts(const at::Tensor& x);
 #endif
 
 /// An image, and the padding that is left to LibTorch's operator, which pads both sides alike.
@@ -59,10 +65,12 @@ bool make_input_again(const at::Tensor& y, const at::Tensor& x, std::function<at
 /// does not first copy it into a frame of uneven padding.
 std::vector<bool> can_be_made_again(const Graph& graph);
 
-// Copies: slice, resize, channel_shuffle and depth_to_space. Results are channels-last, but for a slice, and may share
-// x's memory where nothing changes.
+// Copies: slice, subsample_pad, resize, channel_shuffle and depth_to_space. Results are channels-last, but for a slice,
+// and may share x's memory where nothing changes.
 
 at::Tensor picked_channels(const at::Tensor& x, const Node& node);
+/// Takes every stride-th pixel and puts channels of zeros around those of x, half of them before.
+at::Tensor subsampled_padded(const at::Tensor& x, const Node& node);
 /// Repeats each pixel factor_h x factor_w times. (LibTorch's nearest finds pixels by a float scale.)
 at::Tensor repeated_pixels(const at::Tensor& x, const Node& node);
 at::Tensor shuffled_channels(const at::Tensor& x, const Node& node);

@@ -4,7 +4,6 @@
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/hardtanh.h>
 #include <ATen/ops/linear.h>
@@ -24,24 +23,11 @@
 namespace octet {
 namespace {
 
-/// `name` is that of the BatchNorm: the node itself, or what fuse merged into it.
-BatchNormTensors batch_norm_tensors(const Weights& weights, const std::string& name) {
-  return {weights.at(name + ".weight"), weights.at(name + ".bias"), weights.at(name + ".running_mean"),
-          weights.at(name + ".running_var")};
-}
-
 at::Tensor batch_norm(const at::Tensor& x, const BatchNormTensors& t, const Node& node, const WalkMode& mode) {
   if (mode.batch_norm_training && mode.shares != nullptr)
     return shared_batch_norm(x, t, kBatchNormMomentum, node.epsilon, *mode.shares);
   return at::batch_norm(x, t.weight, t.bias, t.running_mean, t.running_var, mode.batch_norm_training,
                         kBatchNormMomentum, node.epsilon, /*cudnn_enabled=*/true);
-}
-
-at::Tensor subsample_pad(const at::Tensor& x, const Node& node) {
-  const int64_t added = node.out_channels - x.size(1), before = added / 2;
-  const at::Tensor picked =
-      x.slice(2, 0, c10::nullopt, node.window.stride_h).slice(3, 0, c10::nullopt, node.window.stride_w);
-  return at::constant_pad_nd(picked, {0, 0, 0, 0, before, added - before}, 0);
 }
 
 /// Returns whether the node's backward pass needs its output, so that nobody may overwrite it.
@@ -150,7 +136,7 @@ struct Step {
       case Op::dropout:
         return at::dropout(input(), node.dropout, mode.training);
       case Op::subsample_pad:
-        return subsample_pad(input(), node);
+        return subsampled_padded(input(), node);
       case Op::requantize:  // a tensor of its own, whose gradient is that of what reads it, without its input's others
         return c10::GradMode::is_enabled() ? input().view_as(input()) : input();
       case Op::slice:

@@ -7,7 +7,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/mul.h>
@@ -250,11 +249,8 @@ class QatGraphProgram : public TorchProgram {
         return rescaled(x.sum({2, 3}, /*keepdim=*/true, at::kDouble).to(at::kFloat), 0);
       case Op::flatten:
         return x.flatten(1).unsqueeze(-1).unsqueeze(-1);  // CHW order, as the float weights of the linear after it
-      case Op::subsample_pad: {
-        const int64_t added = node.out_channels - x.size(1), before = added / 2;
-        return at::constant_pad_nd(x.slice(2, 0, c10::nullopt, w.stride_h).slice(3, 0, c10::nullopt, w.stride_w),
-                                   {0, 0, 0, 0, before, added - before}, 0);
-      }
+      case Op::subsample_pad:
+        return subsampled_padded(x, node);
       case Op::slice:
         return picked_channels(x, node);
       case Op::resize:

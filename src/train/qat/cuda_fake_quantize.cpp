@@ -159,11 +159,7 @@ struct CudaFakeQuantize : torch::autograd::Function<CudaFakeQuantize> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& of_outputs) {
     const std::vector<int64_t> strides = ctx->saved_data["strides"].toIntVector();
-    at::Tensor dy = of_outputs[0];
-    if (dy.strides() != at::IntArrayRef(strides)) {  // as a sum's expanded gradient
-      dy = at::empty_strided(dy.sizes(), strides, dy.options());
-      dy.copy_(of_outputs[0]);
-    }
+    const at::Tensor dy = with_strides(of_outputs[0], strides);
     const variable_list saved = ctx->get_saved_variables();
     Learned learned{.slopes = saved[1]};
     if (learned.slopes.defined()) {

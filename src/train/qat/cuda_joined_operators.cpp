@@ -2,7 +2,6 @@
 #include "src/train/qat/joined_operators.h"
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,19 +16,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-kernels::BatchNormShare norm_input(const at::Tensor& x) {
-  return {.x = x.const_data_ptr(),
-          .rows = x.numel() / x.size(1),
-          .channels = static_cast<int>(x.size(1)),
-          .type = value_type(x)};
-}
-
-at::Tensor norm_parts(const at::Tensor& x) {
-  const kernels::BatchNormShare share = norm_input(x);
-  return at::empty({kernels::batch_norm_parts(share.rows, share.channels), 2, x.size(1)},
-                   x.options().dtype(at::kFloat));
-}
-
 /// What is kept for the backward pass.
 struct NormKept {
   at::Tensor numbers;  ///< float [kNormNumbers, C]
@@ -38,7 +24,7 @@ struct NormKept {
 
 kernels::NormQuantization norm_quantization(const at::Tensor& x, const at::Tensor& numbers, const NormQuantizer& q,
                                             const at::Tensor& y) {
-  return {.x = norm_input(x),
+  return {.x = batch_norm_share(x),
           .numbers = numbers.const_data_ptr<float>(),
           .activation = q.activation,
           .device_qparams = &q.edge->qparams,
@@ -50,9 +36,9 @@ at::Tensor norm_quantized(const at::Tensor& x, const at::Tensor& residual, const
                           const NormQuantizer& q, NormKept& kept) {
   const c10::DeviceGuard guard(x.device());
   const CudaStream stream = current_stream(x.device());
-  const at::Tensor parts = norm_parts(x);
+  const at::Tensor parts = batch_norm_parts(x);
   kept.numbers = at::empty({kernels::kNormNumbers, x.size(1)}, parts.options());
-  kernels::cuda_norm_statistics({.x = norm_input(x),
+  kernels::cuda_norm_statistics({.x = batch_norm_share(x),
                                  .weight = t.weight.const_data_ptr<float>(),
                                  .bias = t.bias.const_data_ptr<float>(),
                                  .running_mean = t.running_mean.mutable_data_ptr<float>(),
@@ -79,14 +65,6 @@ at::Tensor norm_quantized_again(const at::Tensor& x, const at::Tensor& numbers, 
   return y;
 }
 
-/// Returns a gradient with the strides of x, undefined if it is.
-at::Tensor as_strided_like(const at::Tensor& gradient, const at::Tensor& x) {
-  if (!gradient.defined() || gradient.strides() == x.strides()) return gradient;
-  at::Tensor copy = at::empty_strided(x.sizes(), x.strides(), gradient.options());
-  copy.copy_(gradient);
-  return copy;
-}
-
 /// Returns whether a gradient [N, C, H, W] is one value for all pixels of an image, whose memory is [N, C].
 bool is_shared(const at::Tensor& gradient) {
   return gradient.defined() && gradient.dim() == 4 && gradient.stride(3) == 0 && gradient.stride(2) == 0 &&
@@ -101,11 +79,11 @@ struct NormReaders {
 
   NormReaders(const at::Tensor& first, const at::Tensor& second, const at::Tensor& x) : dy(first), also(second) {
     if (!dy.defined() || (is_shared(dy) && also.defined() && !is_shared(also))) std::swap(dy, also);
-    dy = as_strided_like(dy, x);
+    dy = with_strides(dy, x.strides());
     if (is_shared(also)) {
       also_rows = x.size(2) * x.size(3);
     } else {
-      also = as_strided_like(also, x);
+      also = with_strides(also, x.strides());
     }
   }
 };
@@ -118,10 +96,10 @@ NormGradients norm_gradients(const NormReaders& readers, const at::Tensor& x, co
                              const at::Tensor& numbers, const at::Tensor& weight, bool residual,
                              const NormQuantizer& q) {
   const c10::DeviceGuard guard(x.device());
-  const at::Tensor parts = norm_parts(x), slopes = at::empty({3, x.size(1)}, parts.options());
+  const at::Tensor parts = batch_norm_parts(x), slopes = at::empty({3, x.size(1)}, parts.options());
   NormGradients d{at::empty_like(x), at::empty_like(weight), at::empty_like(weight),
                   residual ? at::empty_like(x) : at::Tensor()};
-  kernels::cuda_norm_quantize_gradient({.x = norm_input(x),
+  kernels::cuda_norm_quantize_gradient({.x = batch_norm_share(x),
                                         .dy = readers.dy.const_data_ptr(),
                                         .also = readers.also.defined() ? readers.also.const_data_ptr() : nullptr,
                                         .also_rows = readers.also_rows,

@@ -47,14 +47,6 @@ void check_type(const at::Tensor& x) {
                         c10::toString(x.scalar_type()));
 }
 
-/// Returns a gradient in the memory layout of the tensor `like`.
-at::Tensor laid_out_as(const at::Tensor& like, const at::Tensor& gradient) {
-  if (gradient.strides() == like.strides()) return gradient;
-  at::Tensor dy = at::empty_like(like, gradient.options());  // a sum's expanded gradient, or another memory format
-  dy.copy_(gradient);
-  return dy;
-}
-
 /// Returns the gradient dy where the mask, of its layout, is 1, and 0 elsewhere.
 at::Tensor masked(const at::Tensor& dy, const at::Tensor& mask) {
   at::Tensor dx = at::empty_like(dy);
@@ -111,7 +103,7 @@ struct FakeQuantizeTensor : torch::autograd::Function<FakeQuantizeTensor> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const at::Tensor mask = ctx->get_saved_variables()[0];
-    return {masked(laid_out_as(mask, gradients[0]), mask), at::Tensor()};
+    return {masked(with_strides(gradients[0], mask.strides()), mask), at::Tensor()};
   }
 };
 
@@ -127,7 +119,7 @@ struct FakeQuantizeChannels : torch::autograd::Function<FakeQuantizeChannels> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &mask = saved[0], dy = laid_out_as(mask, gradients[0]);
+    const at::Tensor &mask = saved[0], dy = with_strides(gradients[0], mask.strides());
     at::Tensor dscales;
     if (saved.size() > 1) dscales = scale_gradients(saved[1], saved[2], ctx->saved_data["codes"].toIntVector(), dy);
     return {masked(dy, mask), dscales, at::Tensor()};
@@ -192,7 +184,7 @@ struct LearnedTensor : torch::autograd::Function<LearnedTensor> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &mask = saved[0], &x = saved[1], dy = laid_out_as(mask, gradients[0]);
+    const at::Tensor &mask = saved[0], &x = saved[1], dy = with_strides(gradients[0], mask.strides());
     const LearnedRange range = range_of(static_cast<RangeRule>(ctx->saved_data["rule"].toInt()), saved[2], saved[3]);
     const QParams q = range.qparams(qparams_of(ctx->saved_data["codes"].toIntVector(), 1));
     const RangeGradient sums = range_gradient(x, dy, range.rule, q);
