@@ -44,7 +44,7 @@ struct Batch {
 Batch batch_for(const Graph& graph, uint64_t seed) {
   const Shape& shape = graph.nodes[0].shape;
   Batch batch{test::random_images(shape, kImages, seed), test::preprocessing_for(shape), {}};
-  batch.x = images_to_tensor(batch.pixels.data(), kImages, shape, batch.preprocessing.mean, batch.preprocessing.std)
+  batch.x = images_to_tensor({batch.pixels.data(), kImages, shape}, batch.preprocessing.mean, batch.preprocessing.std)
                 .to(kDevice);
   return batch;
 }

@@ -147,7 +147,7 @@ QuantizedModel calibrated(const Graph& graph, const Weights& weights, const Quan
   constexpr int kImages = 6;
   const std::vector<uint8_t> images = random_images(shape, kImages, 77);
   const c10::NoGradGuard no_grad;
-  model.forward(images_to_tensor(images.data(), kImages, shape, preprocessing.mean, preprocessing.std),
+  model.forward(images_to_tensor({images.data(), kImages, shape}, preprocessing.mean, preprocessing.std),
                 {.observe = true, .quantize = false});
   model.calibrate(method, 99.9);
   return model;

@@ -189,7 +189,7 @@ TEST(QatGraph, RandomNetworksEqualizedAndCorrected) {
     const Preprocessing preprocessing = test::preprocessing_for(shape);
     QuantizedModel model = test::calibrated(graph, weights, test::random_quant(graph, seed));
     const std::vector<uint8_t> images = test::random_images(shape, kBatch, seed);
-    const at::Tensor x = images_to_tensor(images.data(), kBatch, shape, preprocessing.mean, preprocessing.std);
+    const at::Tensor x = images_to_tensor({images.data(), kBatch, shape}, preprocessing.mean, preprocessing.std);
     const std::vector<Node>& nodes = model.prepared().graph.nodes;
     if (std::none_of(nodes.begin(), nodes.end(),
                      [](const Node& node) { return has_weight(node.op) && bias_name(node).empty(); })) {
@@ -297,7 +297,7 @@ TEST(QatGraph, TheForwardPassThatWasTrainedIsAProgramToo) {
     EXPECT_EQ(trained.at(0), simulated.at(0));  // the input is quantized in float32
     EXPECT_NE(trained.at(1), simulated.at(1));
     const c10::NoGradGuard no_grad;
-    const at::Tensor x = images_to_tensor(images.data(), kBatch, spec.input, preprocessing.mean, preprocessing.std);
+    const at::Tensor x = images_to_tensor({images.data(), kBatch, spec.input}, preprocessing.mean, preprocessing.std);
     const Autocast autocast(at::kCPU, precision);
     const at::Tensor logits = model.forward(x, {}).to(at::kFloat);
     EXPECT_EQ(std::memcmp(trained.at(-1).data(), logits.const_data_ptr(), logits.nbytes()), 0);

@@ -22,7 +22,7 @@ namespace {
 at::Tensor pictures(const Shape& shape, int count) {
   const Preprocessing p = test::preprocessing_for(shape);
   const std::vector<uint8_t> images = test::random_images(shape, count, 5);
-  return images_to_tensor(images.data(), count, shape, p.mean, p.std);
+  return images_to_tensor({images.data(), count, shape}, p.mean, p.std);
 }
 
 std::vector<ChannelMoments> float_moments(const QuantizedModel& model, const at::Tensor& x) {

@@ -46,7 +46,7 @@ struct RoundedCase {
 inline at::Tensor pictures(const Shape& shape, int count) {
   const Preprocessing p = preprocessing_for(shape);
   const std::vector<uint8_t> images = random_images(shape, count, 5);
-  return at::avg_pool2d(images_to_tensor(images.data(), count, shape, p.mean, p.std), 5, 1, 2) * 4;
+  return at::avg_pool2d(images_to_tensor({images.data(), count, shape}, p.mean, p.std), 5, 1, 2) * 4;
 }
 
 /// Returns the codes of each layer's weights.

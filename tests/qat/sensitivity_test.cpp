@@ -19,7 +19,7 @@ namespace {
 at::Tensor pictures(const Shape& shape, int count, uint64_t seed) {
   const Preprocessing p = test::preprocessing_for(shape);
   const std::vector<uint8_t> images = test::random_images(shape, count, seed);
-  return images_to_tensor(images.data(), count, shape, p.mean, p.std);
+  return images_to_tensor({images.data(), count, shape}, p.mean, p.std);
 }
 
 TEST(ForwardPartly, AllIsTheSimulationAndNoneTheFloatNetwork) {

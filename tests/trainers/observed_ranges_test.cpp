@@ -24,7 +24,7 @@ at::Tensor images_of(const RunData& data, const std::vector<size_t>& indices) {
     const Image image = data.train_set->read(index);
     pixels.insert(pixels.end(), image.pixels.begin(), image.pixels.end());
   }
-  return images_to_tensor(pixels.data(), static_cast<int>(indices.size()), {1, 8, 8}, data.mean, data.std);
+  return images_to_tensor({pixels.data(), static_cast<int>(indices.size()), {1, 8, 8}}, data.mean, data.std);
 }
 
 /// Edges of a network with these very weights whose observers never saw anything but the calibration images.

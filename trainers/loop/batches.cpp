@@ -25,7 +25,7 @@ class LoadedBatches : public Batches {
   const Labelled* next() override {
     if (!loader_->next(batch_)) return nullptr;
     const Shape shape{data_.train_transform.channels, batch_.input.height, batch_.input.width};
-    labelled_.images = images_to_tensor(batch_.images.data(), batch_.size, shape, data_.mean, data_.std);
+    labelled_.images = images_to_tensor({batch_.images.data(), batch_.size, shape}, data_.mean, data_.std);
     std::vector<int64_t> labels = batch_.labels_shape;
     labels.insert(labels.begin(), batch_.size);
     labelled_.labels = at::from_blob(batch_.labels.data(), labels, at::TensorOptions(at::kLong));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches made on the GPU from images that stay there; and which kind of batches a GPU gets.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/core/quantize.h"
 #include "kernels/operators/pixels.h"
 #include "src/base/error.h"
 #include "src/cuda/memory.h"
@@ -185,12 +185,7 @@ Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options
 
 at::Tensor normalization_tables(const RunData& data, at::Device device) {
   const int channels = data.train_transform.channels;
-  at::Tensor tables = at::empty({channels, 256}, at::kFloat);
-  float* values = tables.mutable_data_ptr<float>();
-  for (int c = 0; c < channels; ++c)
-    for (int p = 0; p < 256; ++p)
-      values[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), data.mean.at(c), data.std.at(c));
-  return tables.to(device);
+  return at::tensor(normalization_tables(channels, data.mean, data.std)).view({channels, 256}).to(device);
 }
 
 void require_resident(const RunData& data, at::Device device) {

@@ -65,18 +65,16 @@ at::Tensor look_up_pixels(const Images& images, const std::vector<float>& tables
   return device.is_cpu() ? look_up_on_host(images, tables) : look_up_on_gpu(images, tables, device);
 }
 
-at::Tensor images_to_tensor(const Images& images, const std::vector<float>& mean, const std::vector<float>& std,
-                            at::Device device) {
-  const int channels = images.shape.c;
+std::vector<float> normalization_tables(int channels, const std::vector<float>& mean, const std::vector<float>& std) {
   std::vector<float> tables(static_cast<size_t>(channels) * 256);
   for (int c = 0; c < channels; ++c)
     for (int p = 0; p < 256; ++p) tables[c * 256 + p] = normalize_pixel(static_cast<uint8_t>(p), mean.at(c), std.at(c));
-  return look_up_pixels(images, tables, device);
+  return tables;
 }
 
-at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,
-                            const std::vector<float>& std) {
-  return images_to_tensor({images, batch, shape}, mean, std, at::kCPU);
+at::Tensor images_to_tensor(const Images& images, const std::vector<float>& mean, const std::vector<float>& std,
+                            at::Device device) {
+  return look_up_pixels(images, normalization_tables(images.shape.c, mean, std), device);
 }
 
 }  // namespace octet

@@ -30,14 +30,13 @@ struct Images {
 /// caller may overwrite the images.
 at::Tensor look_up_pixels(const Images& images, const std::vector<float>& tables, at::Device device);
 
+/// Returns the value of each pixel, normalize_pixel(pixel, mean[c], std[c]) at c * 256 + pixel.
+std::vector<float> normalization_tables(int channels, const std::vector<float>& mean, const std::vector<float>& std);
+
 /// Returns the images normalized: normalize_pixel(pixel, mean[c], std[c]), by the table that int8 inputs use too, so
 /// that CPU and GPU give the same bits.
 at::Tensor images_to_tensor(const Images& images, const std::vector<float>& mean, const std::vector<float>& std,
-                            at::Device device);
-
-/// Returns the same on the CPU for uint8 [batch, H, W, C].
-at::Tensor images_to_tensor(const uint8_t* images, int batch, const Shape& shape, const std::vector<float>& mean,
-                            const std::vector<float>& std);
+                            at::Device device = at::kCPU);
 
 // Weights.
 
