@@ -4,10 +4,23 @@
 #include <ATen/ops/from_blob.h>
 
 #include <optional>
+#include <string>
 
 #include "src/base/error.h"
 #include "src/train/model/model.h"
 #include "trainers/loop/input_tensors.h"
+#if OCTET_CUDA
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "src/data/transform.h"
+#include "trainers/gpu.h"
+#include "trainers/loop/gpu_pictures.h"
+#endif
 
 namespace octet {
 namespace {
@@ -18,8 +31,7 @@ class LoadedBatches : public Batches {
   LoadedBatches(const RunData& data, const BatchesOptions& options) : data_(data), options_(options) {}
 
   void begin(const Epoch& epoch, long first_batch) override {
-    loader_.emplace(*data_.train_set, data_.train, data_.train_transform,
-                    loader_options(data_, options_, epoch, first_batch));
+    loader_.emplace(*data_.train_set, data_.train, data_.train_transform, options_.loader(data_, epoch, first_batch));
   }
 
   const Labelled* next() override {
@@ -57,23 +69,79 @@ Transform largest_input(Transform transform) {
   return transform;
 }
 
-LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch) {
-  return {.batch_size = options.own_size(),
-          .train = true,
-          .join = epoch.number < options.joining_epochs,
-          .seed = epoch.seed,
-          .epoch = epoch.number,
-          .first_batch = static_cast<int>(first_batch),
-          .share = options.rank,
-          .shares = options.ranks,
-          .workers = data.workers};
+#if OCTET_CUDA
+namespace {
+
+size_t resident_bytes(const RunData& data) {
+  const PictureSize size = *data.train_set->common_size();
+  return data.train.size() * size.height * size.width * data.train_transform.channels;
 }
+
+/// Returns the free memory, including what LibTorch cached in an earlier phase.
+size_t free_memory(at::Device device) {
+  release_cached(device);
+  return gpu_memory(device).free;
+}
+
+/// Returns why our kernel cannot augment the training images, or "".
+std::string why_not_resident(const RunData& data) {
+  const Transform& transform = data.train_transform;
+  if (const Labels labels = data.train_set->labels(); labels != Labels::image)
+    return fmt::format("data.labels: {} are augmented on the CPU", name_in(kLabels, labels));
+  if (transform.fit != Fit::crop || transform.order != ChannelOrder::rgb)
+    return "data.fit and data.channel_order: other images than crops in rgb are made on the CPU";
+  if (transform.jitter.any() || transform.rand_augment > 0 || transform.random_erasing > 0 || transform.mixup_alpha > 0)
+    return "data.color_jitter, rand_augment, random_erasing and mixup_alpha change pixels on the CPU";
+  if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
+  if (transform.resize > 0) return "data.resize resizes on the CPU";
+  const std::optional<PictureSize> size = data.train_set->common_size();
+  if (!size) return "pictures of this data set may differ in size";
+  constexpr int kMaxSide = std::numeric_limits<int16_t>::max();
+  if (std::max({size->height, size->width, transform.height, transform.width}) + transform.pad > kMaxSide)
+    return fmt::format("pictures have more than {} rows or columns", kMaxSide);
+  return "";
+}
+
+/// Throws Error(usage) with the reason and the cure when the training images cannot stay on the GPU.
+void require_resident(const RunData& data, at::Device device) {
+  const std::string why_not = why_not_resident(data);
+  if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
+  const size_t bytes = resident_bytes(data), free = free_memory(device);
+  if (bytes > free)
+    throw usage_error(
+        fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
+                    "off",
+                    data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
+}
+
+/// Returns whether images are to stay on the GPU: with "auto" where they are possible there and few.
+bool stay_on_gpu(const RunData& data, const BatchesOptions& options) {
+  constexpr double kMaxShareOfFreeMemory = 0.25;
+  if (options.resident_images != ResidentImages::automatic) return options.resident_images == ResidentImages::on;
+  const double room = kMaxShareOfFreeMemory * static_cast<double>(free_memory(options.device));
+  return why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
+}
+
+GpuBatch gpu_batch(const RunData& data, const BatchesOptions& options) {
+  const Transform transform = largest_input(data.train_transform);
+  const int channels = transform.channels;
+  const at::TensorOptions on_gpu(options.device);
+  return {.tables =
+              at::tensor(normalization_tables(channels, data.mean, data.std)).view({channels, 256}).to(options.device),
+          .memory = {at::empty({options.own_size(), channels, transform.height, transform.width},
+                               on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
+                     at::empty(labels_shape(data, options.own_size(), transform), on_gpu.dtype(at::kLong))}};
+}
+
+}  // namespace
+#endif
 
 void require_batches(const RunData& data, const BatchesOptions& options) {
   if (options.device.is_cpu() && data.decode == Decoding::gpu)
     throw usage_error("data.decode: gpu, but this run trains on the CPU; use cpu (--set data.decode=cpu)");
 #if OCTET_CUDA
-  if (data.decode == Decoding::gpu) require_decoding(data);
+  const std::string why_not = data.decode == Decoding::gpu ? why_not_decoded(data) : "";
+  if (!why_not.empty()) throw usage_error("data.decode: gpu, but " + why_not);
   if (options.device.is_cuda() && options.resident_images == ResidentImages::on) require_resident(data, options.device);
 #endif
 }
@@ -81,7 +149,10 @@ void require_batches(const RunData& data, const BatchesOptions& options) {
 std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options) {
   require_batches(data, options);
 #if OCTET_CUDA
-  if (options.device.is_cuda()) return make_gpu_batches(data, options);
+  if (options.device.is_cuda()) {
+    const auto make = stay_on_gpu(data, options) ? make_resident_batches : make_uploaded_batches;
+    return make(data, options, gpu_batch(data, options));
+  }
 #endif
   return std::make_unique<LoadedBatches>(data, options);
 }

@@ -41,6 +41,19 @@ struct BatchesOptions {
   int epochs = 0;           ///< of the phase; a GPU's batches of the next one are begun before it, if there is one
 
   int own_size() const { return batch_size / ranks; }  ///< N of this rank's batches
+
+  /// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.
+  LoaderOptions loader(const RunData& data, const Epoch& epoch, long first_batch) const {
+    return {.batch_size = own_size(),
+            .train = true,
+            .join = epoch.number < joining_epochs,
+            .seed = epoch.seed,
+            .epoch = epoch.number,
+            .first_batch = static_cast<int>(first_batch),
+            .share = rank,
+            .shares = ranks,
+            .workers = data.workers};
+  }
 };
 
 /// Returns the shape of the labels of `images` images that go through `transform`: [images, LabelWriter::shape()].
@@ -49,36 +62,29 @@ std::vector<int64_t> labels_shape(const RunData& data, int images, const Transfo
 /// Returns the transform for the largest of its input_sizes(), which is its own size without multi_scale.
 Transform largest_input(Transform transform);
 
-/// Returns what a source of batches asks its loader for: this rank's share of the epoch, from `first_batch` on.
-LoaderOptions loader_options(const RunData& data, const BatchesOptions& options, const Epoch& epoch, long first_batch);
-
 /// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it,
 /// likewise for data.decode: gpu.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
-/// Makes the source of batches; `data` must outlive it. Throws as require_batches() does.
+/// Makes the source of batches; `data` must outlive it. On a GPU they are made from images that stay there, where that
+/// is possible and they fit (with "auto" into a quarter of the free memory), else uploaded from the CPU. Throws as
+/// require_batches() does.
 std::unique_ptr<Batches> make_batches(const RunData& data, const BatchesOptions& options);
 
-// GPU only (gpu_batches.cpp):
+// The sources of batches on a GPU.
 
-/// Returns batches made from images that stay on the GPU, where that is possible and they fit (with "auto" into a
-/// quarter of the free memory), else batches uploaded from the CPU. Call require_batches() before.
-std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options);
+struct GpuBatch {
+  at::Tensor tables;         ///< float [channels, 256]: the value of each pixel, normalize_pixel()
+  Batches::Labelled memory;  ///< for one batch of the largest size
+};
+
+/// Returns batches made from images that stay on the GPU (resident_batches.cpp).
+std::unique_ptr<Batches> make_resident_batches(const RunData& data, const BatchesOptions& options,
+                                               const GpuBatch& batch);
 
 /// Returns batches that a thread sends to the GPU (uploaded_batches.cpp).
-std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options);
-
-/// Returns memory on the GPU for one batch of the largest size.
-Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options);
-
-/// Returns the value of each pixel, normalize_pixel(), as float [channels, 256] on `device`.
-at::Tensor normalization_tables(const RunData& data, at::Device device);
-
-/// Throws Error(usage) with the reason and the cure when the training images cannot stay on the GPU.
-void require_resident(const RunData& data, at::Device device);
-
-/// Throws Error(usage) with the reason and the cure when a GPU cannot decode the training images.
-void require_decoding(const RunData& data);
+std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options,
+                                               const GpuBatch& batch);
 
 // Images for purposes other than training:
 

@@ -50,11 +50,11 @@ Batches::Labelled begin_of(const Batches::Labelled& memory, const Batch& batch) 
 /// sent while the last steps of an epoch and its validation run.
 class UploadedBatches : public Batches {
  public:
-  UploadedBatches(const RunData& data, const BatchesOptions& options)
+  UploadedBatches(const RunData& data, const BatchesOptions& options, const GpuBatch& batch)
       : data_(data),
         options_(options),
-        tables_(normalization_tables(data, options.device)),
-        memory_(empty_batch(data, options)),
+        tables_(batch.tables),
+        memory_(batch.memory),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)),
         slots_(data.decode == Decoding::gpu ? GpuPictures::kLanes : 2) {
     if (data.decode == Decoding::gpu) pictures_.emplace(data);
@@ -188,7 +188,7 @@ class UploadedBatches : public Batches {
 
   /// Lets the loader begin with an epoch. The thread alone uses the loader while it runs.
   void load(const Epoch& epoch, long first_batch) {
-    LoaderOptions loader = loader_options(data_, options_, epoch, first_batch);
+    LoaderOptions loader = options_.loader(data_, epoch, first_batch);
     loader.memory = pinned_memory();
     loader.plan = pictures_.has_value();
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
@@ -228,8 +228,9 @@ class UploadedBatches : public Batches {
 
 }  // namespace
 
-std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options) {
-  return std::make_unique<UploadedBatches>(data, options);
+std::unique_ptr<Batches> make_uploaded_batches(const RunData& data, const BatchesOptions& options,
+                                               const GpuBatch& batch) {
+  return std::make_unique<UploadedBatches>(data, options, batch);
 }
 
 }  // namespace octet

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches made on the GPU from images that stay there; and which kind of batches a GPU gets.
+// Batches made on the GPU from images that stay there.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <numeric>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "kernels/operators/pixels.h"
@@ -21,15 +16,11 @@
 #include "src/data/transform.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
-#include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/gpu_pictures.h"
 
 namespace octet {
 namespace {
 
-/// Share of the free memory that "auto" may fill with resident images.
-constexpr double kMaxShareOfFreeMemory = 0.25;
 constexpr size_t kUpload = 64 << 20;  // bytes sent to the GPU at once
 
 /// Page-locked memory that is being copied to the GPU. It is our own: LibTorch's cannot be freed when the GPU has
@@ -42,12 +33,12 @@ struct Staged {
 /// Keeps all training images as bytes on the GPU; a batch is one launch of the augmentation kernel there.
 class ResidentBatches : public Batches {
  public:
-  ResidentBatches(const RunData& data, const BatchesOptions& options)
+  ResidentBatches(const RunData& data, const BatchesOptions& options, const GpuBatch& batch)
       : data_(data),
         options_(options),
         size_(*data.train_set->common_size()),
-        tables_(normalization_tables(data, options.device)),
-        batch_(empty_batch(data, options)),
+        tables_(batch.tables),
+        batch_(batch.memory),
         images_(upload()) {
     const size_t bytes = options.own_size() * sizeof(kernels::AugmentedPicture);
     chosen_ = at::empty({static_cast<int64_t>(bytes)}, images_.options());
@@ -143,75 +134,11 @@ class ResidentBatches : public Batches {
   size_t place_ = 0;           // where the next batch of all ranks begins in order_
 };
 
-size_t resident_bytes(const RunData& data) {
-  const PictureSize size = *data.train_set->common_size();
-  return data.train.size() * size.height * size.width * data.train_transform.channels;
-}
-
-/// Returns the free memory, including what LibTorch cached in an earlier phase.
-size_t free_memory(at::Device device) {
-  release_cached(device);
-  return gpu_memory(device).free;
-}
-
-/// Returns why our kernel cannot augment the training images, or "".
-std::string why_not_resident(const RunData& data) {
-  const Transform& transform = data.train_transform;
-  if (const Labels labels = data.train_set->labels(); labels != Labels::image)
-    return fmt::format("data.labels: {} are augmented on the CPU", name_in(kLabels, labels));
-  if (transform.fit != Fit::crop || transform.order != ChannelOrder::rgb)
-    return "data.fit and data.channel_order: other images than crops in rgb are made on the CPU";
-  if (transform.jitter.any() || transform.rand_augment > 0 || transform.random_erasing > 0 || transform.mixup_alpha > 0)
-    return "data.color_jitter, rand_augment, random_erasing and mixup_alpha change pixels on the CPU";
-  if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
-  if (transform.resize > 0) return "data.resize resizes on the CPU";
-  const std::optional<PictureSize> size = data.train_set->common_size();
-  if (!size) return "pictures of this data set may differ in size";
-  constexpr int kMaxSide = std::numeric_limits<int16_t>::max();
-  if (std::max({size->height, size->width, transform.height, transform.width}) + transform.pad > kMaxSide)
-    return fmt::format("pictures have more than {} rows or columns", kMaxSide);
-  return "";
-}
-
 }  // namespace
 
-Batches::Labelled empty_batch(const RunData& data, const BatchesOptions& options) {
-  const Transform transform = largest_input(data.train_transform);
-  const at::TensorOptions on_gpu(options.device);
-  return {at::empty({options.own_size(), transform.channels, transform.height, transform.width},
-                    on_gpu.dtype(at::kFloat), at::MemoryFormat::ChannelsLast),
-          at::empty(labels_shape(data, options.own_size(), transform), on_gpu.dtype(at::kLong))};
-}
-
-at::Tensor normalization_tables(const RunData& data, at::Device device) {
-  const int channels = data.train_transform.channels;
-  return at::tensor(normalization_tables(channels, data.mean, data.std)).view({channels, 256}).to(device);
-}
-
-void require_resident(const RunData& data, at::Device device) {
-  const std::string why_not = why_not_resident(data);
-  if (!why_not.empty()) throw usage_error(fmt::format("cuda.resident_images: on, but {}; use auto or off", why_not));
-  const size_t bytes = resident_bytes(data), free = free_memory(device);
-  if (bytes > free)
-    throw usage_error(
-        fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
-                    "off",
-                    data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
-}
-
-void require_decoding(const RunData& data) {
-  if (const std::string why_not = why_not_decoded(data); !why_not.empty())
-    throw usage_error("data.decode: gpu, but " + why_not);
-}
-
-std::unique_ptr<Batches> make_gpu_batches(const RunData& data, const BatchesOptions& options) {
-  bool resident = options.resident_images == ResidentImages::on;
-  if (options.resident_images == ResidentImages::automatic) {
-    const double room = kMaxShareOfFreeMemory * static_cast<double>(free_memory(options.device));
-    resident = why_not_resident(data).empty() && static_cast<double>(resident_bytes(data)) <= room;
-  }
-  if (resident) return std::make_unique<ResidentBatches>(data, options);
-  return make_uploaded_batches(data, options);
+std::unique_ptr<Batches> make_resident_batches(const RunData& data, const BatchesOptions& options,
+                                               const GpuBatch& batch) {
+  return std::make_unique<ResidentBatches>(data, options, batch);
 }
 
 }  // namespace octet
