@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"
 

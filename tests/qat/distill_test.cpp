@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The float network is distilled into the quantized one: logits get nearer, the model finds codes and scales again, and
 // the steps' gradients are those of the formulas.
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -15,7 +15,6 @@
 
 #include "src/base/error.h"
 #include "src/quant/equalize.h"
-#include "src/train/repair/reconstruct.h"
 #include "src/train/repair/steps.h"
 #include "tests/qat/networks.h"
 #include "tests/qat/rounded_networks.h"

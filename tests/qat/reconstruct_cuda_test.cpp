@@ -13,7 +13,7 @@
 
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 #include "src/train/repair/steps.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/rounded_networks.h"

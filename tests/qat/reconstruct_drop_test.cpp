@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 #include "tests/qat/rounded_networks.h"
 
 namespace octet {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounding learned by layers and by blocks: outputs get nearer to the float network's, and no code moves by more
 // than 1.
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>

@@ -9,8 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/train/repair/distill.h"
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 #include "tests/qat/rounded_networks.h"
 
 namespace octet {

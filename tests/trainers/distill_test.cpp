@@ -11,7 +11,7 @@
 
 #include <cmath>
 
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 #include "tests/trainers/training.h"
 
 namespace octet {

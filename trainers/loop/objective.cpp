@@ -8,7 +8,7 @@
 #include <ATen/ops/log_softmax.h>
 
 #include "src/data/labels.h"
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 
 namespace octet {
 namespace {

@@ -20,8 +20,7 @@
 #include "src/recipe/recipe.h"
 #include "src/train/model/device.h"
 #include "src/train/repair/correct_biases.h"
-#include "src/train/repair/distill.h"
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/train.h"
@@ -157,7 +156,7 @@ class AugmentedImages {
 };
 
 /// Distills the float network into the quantized one with recipe.calibrate.distill_steps
-/// (src/train/repair/distill.h), without labels. floats: the weights before they were rounded.
+/// (src/train/repair/learned_codes.h), without labels. floats: the weights before they were rounded.
 void distill_model(QuantizedModel& model, const Run& run, const Weights& floats) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const DistillPlan plan{.steps = recipe.distill_steps,

@@ -21,7 +21,7 @@
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/channel_scales.h"
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
 #include "trainers/loop/training_state.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/repair/distill.h"
+#include "src/train/repair/learned_codes.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/log_softmax.h>
@@ -15,7 +15,6 @@
 #include "src/quant/equalize.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
-#include "src/train/repair/steps.h"
 
 namespace octet {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/repair/reconstruct.h"
+#include "src/train/repair/learned_codes.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+// Codes of weights that are learned after training, without labels: layer by layer or block by block, so that their
+// outputs are nearest to the float network's (reconstruct.cpp), then in the whole network, into which the float network
+// is distilled (distill.cpp). The first looks at one unit at a time; the second reduces what the errors of all cause
+// together.
+//
 // Learned rounding: each weight goes up or down so that the output of its layer or block, not the weight, is nearest to
 // the float network's. Layers: AdaRound (Nagel et al., "Up or Down? Adaptive Rounding for Post-Training Quantization",
 // arXiv 2004.10568). Blocks: BRECQ (Li et al., arXiv 2102.05426) with the plain squared error; with plan.drop by QDrop
 // (Wei et al., arXiv 2203.05740).
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
@@ -68,5 +75,34 @@ struct Reconstructed {
 void reconstruct(
     QuantizedModel& model, const at::Tensor& x, bool blocks, const StepPlan& plan,
     const std::function<void(const Reconstructed&)>& done, const std::function<void()>& step = [] {});
+
+// Distillation.
+
+/// Returns T^2 KL(softmax(taught / T) || softmax(logits / T)), mean over the batch, of logits [N, classes] (Hinton et
+/// al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531), or over pixels of [N, classes, pixels].
+at::Tensor distillation_loss(const at::Tensor& logits, const at::Tensor& taught, double temperature);
+
+struct DistillPlan {
+  int steps = 1000;    ///< of Adam
+  double rate = 1e-3;  ///< for biases and, in steps of the grid, codes; a tenth of it for the logarithms of scales
+  double temperature = 4;
+  bool tf32 = false;  ///< on a GPU steps use TF32 (src/train/model/device.h)
+};
+
+struct Distilled {
+  double first = 0, last = 0;      ///< mean loss of the first and of the last tenth of the steps
+  int64_t weights = 0, moved = 0;  ///< moved: weights with another code than before
+};
+
+/// Minimizes distillation_loss() over the images that `next` returns, float [N, C, H, W], the same N each time.
+/// `floats` are the weights before they were rounded, those of the teacher. Codes, scales of weights and biases are
+/// learned; the edges' qparams stay, and so does the last layer, which would learn the classes of these images. Rates
+/// rise over the first twentieth of the steps and then fall to 0 along half a cosine. Changes the model's weights in
+/// place; they stay on grids whose scales the model finds again.
+Distilled distill(QuantizedModel& model, const Weights& floats, const std::function<at::Tensor()>& next,
+                  const DistillPlan& plan);
+
+/// Throws Error(usage) for a network with several outputs, or with one layer.
+void require_teachable(const Graph& fused);
 
 }  // namespace octet
