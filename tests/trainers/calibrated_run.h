@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/trainers/tiny.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/run.h"
 
 namespace octet::testing_trainers {
 

@@ -8,7 +8,6 @@
 #include "src/train/repair/channel_scales.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
-#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 #include "src/base/files.h"
 #include "tests/events/event_records.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/run.h"
 
 namespace octet {
 namespace {

@@ -18,7 +18,7 @@
 #include "tests/trainers/training.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/run.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,7 @@
 #include "src/base/files.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/loop/train.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/cuda/gpu.h"
 #include "tests/trainers/drawn_detector.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/run.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "src/base/files.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/pipeline.h"
+#include "trainers/run/run.h"
 
 namespace octet {
 namespace {

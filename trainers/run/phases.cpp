@@ -20,7 +20,6 @@
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
-#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/run/pipeline.h"
-
+// What `octet train` does: the phases of a training one after the other, then what is measured and reported.
 #include <c10/core/DeviceGuard.h>
 #include <fmt/core.h>
 

@@ -11,10 +11,8 @@
 
 #include "src/base/error.h"
 #include "src/base/json.h"
-#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/report/event_file.h"
-#include "src/report/report.h"
 #include "trainers/run/run.h"
 
 namespace octet {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run: its recipe with everything that the recipe names opened and built, what it writes into its directory, and what
-// a finished run left there.
+// A run: its recipe with everything that the recipe names opened and built, its training from a recipe to a report,
+// what it writes into its directory, and what a finished run left there.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "src/base/files.h"
+#include "src/base/progress.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
 #include "src/net/onnx/onnx.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
+#include "src/report/report.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/output_error.h"
@@ -27,8 +29,7 @@ namespace octet {
 
 class EventFile;
 class HeldBack;
-struct EpochMetrics;
-struct Report;
+struct Teacher;  // trainers/loop/step.h
 
 struct Run {
   Recipe recipe;
@@ -143,6 +144,31 @@ std::map<std::string, std::string> versions();
 
 /// Returns the first of "<parent>/<name>-1", "-2", ... that does not exist: the directory of a run without --out.
 RunDirectory new_run_directory(const std::string& parent, const std::string& name);
+
+// What `octet train` does, in stages that other commands reuse (phases.cpp, pipeline.cpp).
+
+/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step. Sets
+/// run.float_rate to the rate that it trained with. Returns what the report says of that, or "".
+std::string train_float(Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
+
+/// Returns the float network as the teacher that the recipe's section qat asks for. weights: the calibrated model's,
+/// which have other biases than float.safetensors where the recipe corrects those.
+Teacher float_teacher(const Run& run, const Weights& weights);
+
+/// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
+/// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.
+EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume,
+                     const std::function<bool()>& stop = interrupted, std::optional<double> lost = std::nullopt);
+
+/// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
+/// graph but without fake quantization. Writes float_control.safetensors and returns its weights.
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
+
+/// Does the whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; writes every file of the run
+/// directory. Several ranks train, measure and compare together; the first alone returns a report. Throws
+/// Error(promise) after writing the report if the engines' codes differ from the QAT graph's, or if a constant does not
+/// follow from what was trained.
+std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
 
 // What a run writes about itself while it goes on (records.cpp).
 
