@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -12,7 +13,9 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <new>
+#include <system_error>
 
 #include "src/base/progress.h"
 #include "src/base/text.h"
@@ -32,6 +35,16 @@ constexpr const char* kFooter =
     "  octet bench --model resnet50 --batch 1,8\n"
     "\noctet COMMAND --help lists a command's own flags: --set KEY=VALUE, --out, --resume, ...\n"
     "exit codes: 0 good, 1 a promise broken, 2 usage or recipe, 3 data or file, 130 interrupted";
+
+constexpr std::string_view kGpu = "cuda:";
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
+
+/// Returns the number of GPUs that the NVIDIA driver shows, whatever CUDA_VISIBLE_DEVICES says; 0 without a driver.
+long gpus_of_driver() {
+  std::error_code none;
+  const std::filesystem::directory_iterator gpus("/proc/driver/nvidia/gpus", none);
+  return none ? 0 : std::distance(begin(gpus), end(gpus));
+}
 
 /// Adds the flags of every command; the program has them too, so that they may stand before or after the command.
 void add_general_flags(CLI::App& app, Common& common) {
@@ -182,6 +195,44 @@ void print_result(const Common& common, const std::string& text, const std::func
   const bool written = std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
   if (written || errno == EPIPE) return;  // a reader that has seen enough (head, less) is no failure
   throw data_error(fmt::format("stdout: cannot write the result: {}", std::strerror(errno)));
+}
+
+// --device: which engines and GPUs the commands may use.
+
+EngineDevices devices(const Common& common) { return common.device == "cpu" ? EngineDevices::cpu : EngineDevices::any; }
+
+std::string check_device_name(const std::string& device) {
+  for (const char* name : {"auto", "cpu", "cuda"})
+    if (device == name) return "";
+  const bool digits = device.size() <= 9 && std::all_of(device.begin() + std::min(device.size(), kGpu.size()),
+                                                        device.end(), [](unsigned char c) { return std::isdigit(c); });
+  if (device.starts_with(kGpu) && device.size() > kGpu.size() && digits) return "";
+  return fmt::format("'{}' is no device; takes auto, cpu, cuda, or cuda:0, cuda:1, ... for one of several GPUs",
+                     device);
+}
+
+void choose_gpu(const Common& common) {
+  if (!common.device.starts_with(kGpu)) return;
+  std::string gpu = common.device.substr(kGpu.size());
+  if (const char* visible = std::getenv(kVisible); visible != nullptr) {
+    const std::vector<std::string> names = split(visible, ',');
+    if (const size_t number = std::stoul(gpu); number < names.size())
+      gpu = names[number];
+    else
+      throw usage_error(fmt::format("--device {}: {}={} leaves this process {}, from cuda:0 on", common.device,
+                                    kVisible, visible, counted(static_cast<long>(names.size()), "GPU")));
+  }
+  ::setenv(kVisible, gpu.c_str(), 1);
+}
+
+void check_device(const Common& common) {
+  if (!common.device.starts_with("cuda")) return;
+  const Support cuda = find_engine("cuda").available();
+  if (cuda.ok) return;
+  const long here = common.device == "cuda" ? 0 : gpus_of_driver();
+  throw usage_error(fmt::format(
+      "--device {}: {}; {}use --device cpu", common.device, cuda.reason,
+      here > 0 ? fmt::format("this machine has {}, from cuda:0 on; ", counted(here, "GPU")) : std::string()));
 }
 
 }  // namespace octet::cli
