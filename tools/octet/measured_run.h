@@ -91,7 +91,4 @@ MeasuredRun open_measured_file(const Common& common, const MeasureOptions& optio
                                const std::vector<std::string>& engines,
                                const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures);
 
-/// octet compare of a float .onnx file: how near LibTorch's outputs are to those of the runtimes `against`.
-ExitCode compare_float(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against);
-
 }  // namespace octet::cli
