@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include "src/base/names.h"
 #include "src/base/threads.h"
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"
-#include "src/recipe/schema_fields.h"
 
 namespace octet {
 namespace {

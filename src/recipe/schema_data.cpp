@@ -2,7 +2,7 @@
 // The keys of `data`.
 #include <vector>
 
-#include "src/recipe/schema_fields.h"
+#include "src/recipe/schema.h"
 
 namespace octet {
 
