@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/net/box_head.h"
-#include "src/net/preprocessing.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 

@@ -11,7 +11,7 @@
 #include "src/base/random.h"
 #include "src/data/colours.h"
 #include "src/data/dataset.h"
-#include "src/net/preprocessing.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 

@@ -3,6 +3,7 @@
 // that is needed to compute logits from images, bit for bit (arithmetic: kernels/core/quantize.h), and nothing else.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,9 +13,8 @@
 #include <vector>
 
 #include "kernels/core/quantize.h"
-#include "src/net/box_head.h"
+#include "src/base/names.h"
 #include "src/net/graph.h"
-#include "src/net/preprocessing.h"
 
 namespace octet {
 
@@ -80,6 +80,75 @@ struct Int8Node {
   size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }
 };
 
+// How an image file becomes the input of a network: a part of every checkpoint, so that whoever runs it prepares images
+// as they were prepared when it was trained or calibrated.
+
+/// How an image gets the height and width of the network's input.
+enum class Fit {
+  crop,              ///< its centre is cropped, after `resize` if there is one
+  stretch,           ///< resized to the input's height and width, whatever its aspect ratio
+  letterbox,         ///< resized within the input with its aspect ratio, in the middle; the rest is kLetterboxGrey
+  letterbox_corner,  ///< the same, in the upper left corner, as YOLOX has it
+  tensor,            ///< there are no images: the input is ready tensors, and pixels are the bytes of its codes
+};
+inline constexpr std::array<Named<Fit>, 5> kFits = {{{Fit::crop, "crop"},
+                                                     {Fit::stretch, "stretch"},
+                                                     {Fit::letterbox, "letterbox"},
+                                                     {Fit::letterbox_corner, "letterbox_corner"},
+                                                     {Fit::tensor, "tensor"}}};
+
+/// The value of the pixels around a letterboxed image, in every channel.
+inline constexpr unsigned char kLetterboxGrey = 114;
+
+/// The order of a colour image's channels in the network's input. OpenCV reads images as bgr.
+enum class ChannelOrder { rgb, bgr };
+inline constexpr std::array<Named<ChannelOrder>, 2> kChannelOrders = {
+    {{ChannelOrder::rgb, "rgb"}, {ChannelOrder::bgr, "bgr"}}};
+
+struct Preprocessing {
+  int resize = 0;                 ///< fit crop: the shorter side becomes this many pixels (bilinear); 0: no resize
+  int crop = 0;                   ///< fit crop: the centre is cropped to crop x crop pixels; 0: to the input's size
+  bool exif_orientation = false;  ///< first rotates or mirrors images as their EXIF data says
+  bool even_margin = false;       ///< half of an odd margin around the crop is rounded to even, else down
+  Fit fit = Fit::crop;
+  ChannelOrder order = ChannelOrder::rgb;
+  std::vector<float> mean, std;  ///< one for each channel of the input, on the 0..1 scale
+  bool operator==(const Preprocessing&) const = default;
+};
+
+// The head of a detector: which outputs of a network give boxes, and how. A part of the checkpoint, so that a program
+// needs nothing else to turn outputs into boxes (src/detect/decode.h).
+
+enum class BoxHeadKind {
+  yolox,     ///< of a cell (x, y): centre (x + b0, y + b1) and size (exp b2, exp b3), both times the stride; score
+             ///< sigmoid(objectness) * sigmoid(class). Ge et al., YOLOX, arXiv 2107.08430
+  yolo_dfl,  ///< of YOLOv8 and YOLO11: from the cell's centre (x + 0.5, y + 0.5) to left, top, right, bottom the mean
+             ///< of 0..15 under the softmax of 16 channels, times the stride; score sigmoid(class). Li et al.,
+             ///< Generalized Focal Loss, arXiv 2006.04388
+};
+inline constexpr std::array<Named<BoxHeadKind>, 2> kBoxHeadKinds = {
+    {{BoxHeadKind::yolox, "yolox"}, {BoxHeadKind::yolo_dfl, "yolo_dfl"}}};
+
+/// The bins of one side of a box, of a head yolo_dfl.
+inline constexpr int kDistanceBins = 16;
+
+struct BoxHead {
+  BoxHeadKind kind = BoxHeadKind::yolox;
+  /// One resolution. The numbers are places in Int8Graph::outputs; all three outputs have the same height and width.
+  struct Level {
+    int stride = 0;       ///< pixels of the input for each cell
+    int boxes = 0;        ///< [4, h, w], or [4 * kDistanceBins, h, w] of yolo_dfl
+    int objectness = -1;  ///< [1, h, w]; -1 for yolo_dfl
+    int classes = 0;      ///< [classes, h, w]
+    bool operator==(const Level&) const = default;
+  };
+  std::vector<Level> levels;
+  float score_threshold = 0.25f;  ///< boxes of a lower score are left out, unless the caller wants others
+  float iou_threshold = 0.45f;  ///< of two boxes of one class that overlap more, the one of the lower score is left out
+  int max_boxes = 300;          ///< of an image, those of the highest scores
+  bool operator==(const BoxHead&) const = default;
+};
+
 struct Int8Graph {
   std::string name;
   std::vector<Int8Node> nodes;  ///< nodes[0] is the input
@@ -128,5 +197,16 @@ long multiply_adds(const Int8Graph& graph);
 /// Returns the input codes of channel c as stored bytes, indexed by the pixel p in 0..255:
 /// table[p] = quantize(normalize_pixel(p, mean[c], std[c]), nodes[0].out).
 std::vector<uint8_t> input_table(const Int8Graph& graph, int channel);
+
+/// Returns the head of a network whose outputs are the last convolutions of a detector: the levels by the outputs'
+/// sizes, which output is which by channels, by the layer that it reads and, where that leaves a choice, by its name.
+/// Throws Error(usage) saying what does not fit; nothing is guessed.
+BoxHead find_box_head(const Graph& graph, BoxHeadKind kind);
+
+/// Throws Error(data) if graph.boxes does not fit the outputs.
+void check_box_head(const Int8Graph& graph);
+
+/// Returns the number of classes of graph.boxes, which must be there.
+int box_classes(const Int8Graph& graph);
 
 }  // namespace octet

@@ -13,7 +13,7 @@
 
 #include "src/base/names.h"
 #include "src/data/dataset.h"
-#include "src/net/preprocessing.h"
+#include "src/net/int8_graph.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
 #include "src/quant/weight_scales.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "src/base/safetensors.h"
-#include "src/net/box_head.h"
+#include "src/net/int8_graph.h"
 #include "tests/graph/test_graphs.h"
 
 namespace octet {

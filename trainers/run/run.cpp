@@ -11,7 +11,7 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/detect/decode.h"
-#include "src/net/box_head.h"
+#include "src/net/int8_graph.h"
 #include "src/net/shapes.h"
 #include "src/net/zoo.h"
 #include "src/quant/equalize.h"

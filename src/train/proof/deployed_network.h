@@ -10,7 +10,7 @@
 
 #include "kernels/core/quantize.h"
 #include "src/engine/engine.h"
-#include "src/net/preprocessing.h"
+#include "src/net/int8_graph.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {

@@ -22,7 +22,7 @@
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/data/labels.h"
-#include "src/net/box_head.h"
+#include "src/net/int8_graph.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/step_graph.h"
