@@ -7,7 +7,6 @@
 
 #include "src/base/error.h"
 #include "src/base/names.h"
-#include "src/net/graph_builder.h"
 #include "src/net/shapes.h"
 
 namespace octet {

@@ -46,4 +46,101 @@ const std::vector<std::string_view>& written_ops();
 /// Builds a network with its shapes. Throws Error(usage), for an unknown name with the nearest known one.
 Graph build_model(const ModelSpec& spec);
 
+// What the zoo is written with: the builder of graphs, and the families of networks that zoo.cpp chooses from.
+
+struct ConvSpec {
+  int out_channels = 0;
+  int kernel = 1;
+  int stride = 1;
+  int pad = 0;
+  int groups = 1;
+  bool bias = false;
+  int dilation = 1;
+};
+
+/// Builds a graph node by node. Each function appends a node called `name` that reads node `x`, and returns its index.
+class GraphBuilder {
+ public:
+  /// folded: conv_bn() gives a convolution with bias and no batch_norm. epsilon: of every batch_norm.
+  GraphBuilder(std::string name, const Shape& input, bool folded, double epsilon = kBatchNormEpsilon);
+
+  int input() const { return 0; }
+  int conv(const std::string& name, int x, const ConvSpec& spec);
+  int conv_bn(const std::string& conv_name, const std::string& bn_name, int x, const ConvSpec& spec);
+  int linear(const std::string& name, int x, int out_channels);
+  int max_pool(const std::string& name, int x, const Window& window);
+  int avg_pool(const std::string& name, int x, const Window& window);  ///< padding counts
+  int subsample_pad(const std::string& name, int x, int out_channels, int stride);
+  int slice(const std::string& name, int x, int first_channel, int channels);
+  int resize(const std::string& name, int x, int factor, Op op = Op::resize);  ///< or resize_bilinear
+  int channel_shuffle(const std::string& name, int x, int groups);
+  int dropout(const std::string& name, int x, double probability);  ///< for probability 0 no node, but x
+  int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
+  int lookup(Function function, const std::string& name, int x);
+  int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, mul, concat
+
+  /// Returns the graph with its shapes. The builder is then empty. outputs: nodes; none: the last one.
+  Graph finish(std::vector<int> outputs = {});
+
+ private:
+  int append(Node node);
+
+  Graph graph_;
+  bool folded_;
+  double epsilon_;
+};
+
+/// Returns a window that is equal along both axes.
+Window square(int kernel, int stride, int pad);
+
+/// Returns channels * width, rounded to the nearest multiple of 8 but down by at most 10 % (Sandler et al. 2018, as
+/// torchvision's _make_divisible).
+int scaled_channels(int channels, double width);
+
 }  // namespace octet
+
+namespace octet::zoo {
+
+// Each function builds a network of its family from a ModelSpec that build_model() has checked.
+
+/// Whether the network begins with the "cifar" stem, which keeps the resolution of small images. The "imagenet" stem
+/// divides it by 4.
+bool small_stem(const ModelSpec& spec);
+
+/// What a network of segmentation takes from those for classes: values of stride 8 and the last ones, of
+/// stride 16, where the strides of 32 are dilations of 2 (Chen et al. 2017, Rethinking atrous convolution).
+struct DenseFeatures {
+  int low = 0, high = 0;
+};
+
+/// Appends the head of LR-ASPP (Howard et al. 2019, section 6.4), named as in torchvision, and returns the graph, whose
+/// logits have the size of the input. The sides of the input must be multiples of 16.
+Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& spec);
+
+/// Appends the end of torchvision's mobile networks, a global pool, dropout and a linear layer "classifier.1", and
+/// returns the graph.
+Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec);
+
+Graph small_cnn(const ModelSpec& spec);
+Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< depth 6n + 2 (He et al. 2015, section 4.2)
+Graph resnet(const ModelSpec& spec, int depth);        ///< depth 18, 34 or 50
+Graph resnet9(const ModelSpec& spec);
+Graph mobilenet_v2(const ModelSpec& spec);
+Graph shufflenet_v2(const ModelSpec& spec, int first_channels);  ///< 48 (x0.5) or 116 (x1.0)
+Graph squeezenet1_1(const ModelSpec& spec);
+Graph efficientnet_b0(const ModelSpec& spec);
+Graph mobilenet_v3_large(const ModelSpec& spec);
+Graph lraspp_mobilenet_v2(const ModelSpec& spec);
+Graph lraspp_mobilenet_v3_large(const ModelSpec& spec);
+Graph vgg_bn(const ModelSpec& spec, int depth);  ///< depth 11 or 16
+Graph unet(const ModelSpec& spec, int depth);    ///< depth: how often the image is halved, at least 1
+
+struct YoloxSize {
+  double depth = 1, width = 1;  ///< factors of the number of blocks and channels of YOLOX-L
+  bool depthwise = false;       ///< whether 3x3 convolutions are by channels, with one of 1x1 behind each
+};
+Graph yolox(const ModelSpec& spec, const YoloxSize& size);
+
+Graph custom(const ModelSpec& spec);  ///< the graph that a recipe writes in model.graph
+
+}  // namespace octet::zoo

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/net/graph_builder.h"
 #include "src/net/shapes.h"
+#include "src/net/zoo.h"
 
 namespace octet::zoo {
 namespace {

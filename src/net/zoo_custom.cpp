@@ -8,8 +8,8 @@
 
 #include "src/base/error.h"
 #include "src/base/names.h"
-#include "src/net/graph_builder.h"
 #include "src/net/shapes.h"
+#include "src/net/zoo.h"
 
 namespace octet::zoo {
 namespace {

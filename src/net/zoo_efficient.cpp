@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "src/net/graph_builder.h"
+#include "src/net/zoo.h"
 
 namespace octet::zoo {
 namespace {

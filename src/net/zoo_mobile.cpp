@@ -7,7 +7,7 @@
 #include <array>
 
 #include "src/base/error.h"
-#include "src/net/graph_builder.h"
+#include "src/net/zoo.h"
 
 namespace octet::zoo {
 namespace {

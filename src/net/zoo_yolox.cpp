@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "src/base/error.h"
-#include "src/net/graph_builder.h"
+#include "src/net/zoo.h"
 
 namespace octet::zoo {
 namespace {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "src/net/zoo.h"
 #include "tests/cuda/gpu.h"
 
 namespace octet {
@@ -20,14 +21,6 @@ struct Case {
   Window window;
   int64_t channels, height, width;
 };
-
-Window square(int kernel, int stride, int pad) {
-  Window w;
-  w.kernel_h = w.kernel_w = kernel;
-  w.stride_h = w.stride_w = stride;
-  w.pad = even_padding(pad, pad);
-  return w;
-}
 
 /// Returns packs of eight channels and single ones; windows that overlap, leave gaps, or are padded on one side alone.
 std::vector<Case> cases() {

@@ -8,7 +8,6 @@
 #include <random>
 
 #include "onnx.pb.h"
-#include "src/net/graph_builder.h"
 #include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"

@@ -3,7 +3,7 @@
 // none reads: a function's, copies, pixels between others, and slopes.
 #pragma once
 
-#include "src/net/graph_builder.h"
+#include "src/net/zoo.h"
 #include "src/quant/convert.h"
 
 namespace octet::test {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <optional>
 
-#include "src/net/graph_builder.h"
+#include "src/net/zoo.h"
 #include "src/quant/plan.h"
 #include "src/train/repair/correct_biases.h"
 #include "tests/qat/networks.h"
