@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "src/base/files.h"
-#include "src/net/import/pickle.h"
 #include "src/net/zoo.h"
 #include "tests/error_of.h"
 #include "tests/import/torch_zip.h"

@@ -14,7 +14,6 @@
 #include "src/base/numbers.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/net/import/pickle.h"
 
 namespace octet {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weight files of torch.save: zip files (since PyTorch 1.6) and the older format, pickles followed by storages; and
-// which weights a file holds. Beside them numpy's files of arrays.
+// which weights a file holds. The pickles and zip archives that they are made of, and numpy's files of arrays.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,45 @@ TensorFile read_weights_file(const std::string& path);
 /// Whether BatchNorm is folded into the convolutions of a weights file: one of them has a bias, and nothing has running
 /// statistics. A network without BatchNorm looks the same.
 bool has_folded_batch_norm(const TensorFile& weights);
+
+// The Python pickles that torch.save writes, read with restrictions: plain containers, numbers, strings, tensors and
+// their storages. Nothing is executed, and a pickle that refers to any other class or function is refused.
+//
+// All values are in one vector and refer to each other by index, so that deep nesting, shared values and cycles need no
+// recursion. Memory is proportional to the pickle's length, with a hard limit on the number of values.
+
+struct PickleValue {
+  enum class Kind {
+    none,
+    boolean,  ///< integer: 0 or 1
+    integer,
+    real,
+    text,     ///< str or bytes
+    tuple,    ///< items
+    list,     ///< items
+    dict,     ///< items: key, value, key, value, ... also for OrderedDict
+    global,   ///< text: "torch FloatStorage"
+    storage,  ///< items of the persistent id: "storage", type, key, location, element count
+    tensor,   ///< items: storage, offset, sizes, strides (all in elements)
+  };
+  Kind kind = Kind::none;
+  int64_t integer = 0;
+  double real = 0;
+  std::string text;
+  std::vector<uint32_t> items;  ///< indices into Pickle::values
+};
+
+struct Pickle {
+  std::vector<PickleValue> values;
+  uint32_t root = 0;
+  size_t size = 0;  ///< bytes read, up to and including STOP
+  const PickleValue& at(uint32_t index) const { return values[index]; }
+  const PickleValue& item(const PickleValue& container, size_t i) const { return values[container.items[i]]; }
+};
+
+/// Reads one pickle (protocols 2 to 5) from the start of the bytes. Throws Error(data), whose message begins with
+/// `where`.
+Pickle parse_pickle(std::string_view bytes, const std::string& where);
 
 /// The entries of a zip or zip64 file (PKWARE APPNOTE 6.3.9) by name. They must be stored, not compressed, as
 /// torch.save and np.savez write them; `writer` names the one that the user should save with. Throws Error(data) for
