@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Int32 biases, which int8 runtimes make of a file's: none saturates, and no other channel changes.
-#include "src/net/onnx/qdq_limits.h"
+#include "src/net/onnx/writer.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,6 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/net/onnx/onnx.h"
-#include "src/net/onnx/qdq_limits.h"
 #include "src/net/onnx/writer.h"
 
 namespace octet {

@@ -97,7 +97,7 @@ struct OnnxOptions {
 /// each channel. Without Int8Graph::own_names the input is called "images", and a single output "logits". `codes`
 /// becomes for each node the model's name of its codes, "" for reals. `notes` becomes lines for
 /// people: where int8 runtimes, whose biases are int32, give other codes, and where a scale was raised to prevent that
-/// (src/net/onnx/qdq_limits.h). Throws Error(usage) naming a node that the profile or ONNX cannot express, and
+/// (src/net/onnx/qdq_limits.cpp). Throws Error(usage) naming a node that the profile or ONNX cannot express, and
 /// Error(promise) if the model for TensorRT breaks one of its rules.
 std::string write_qdq(const Int8Graph& graph, const OnnxOptions& options, std::vector<std::string>* codes = nullptr,
                       std::vector<std::string>* notes = nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/onnx/qdq_limits.h"
+#include "src/net/onnx/writer.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "src/base/error.h"
-#include "src/net/onnx/writer.h"
 #include "src/net/shapes.h"
 #include "src/quant/node_constants.h"
 
