@@ -15,7 +15,6 @@
 #include "src/base/error.h"
 #include "src/base/text.h"
 #include "src/net/onnx/network.h"
-#include "src/net/onnx/node_reader.h"
 #include "src/net/onnx/onnx.h"
 #include "src/net/onnx/rules.h"
 
