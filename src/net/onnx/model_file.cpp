@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/onnx/model_file.h"
+#include "src/net/onnx/network.h"
 
 #include <fmt/format.h>
 
