@@ -9,7 +9,6 @@
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
 #include "src/net/shapes.h"
-#include "src/quant/curves.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 

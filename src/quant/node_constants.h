@@ -44,6 +44,21 @@ struct CodeBounds {
 /// range.
 std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds);
 
+/// The scales of one channel of a lookup, before its function and behind it: y = output * f(input * x).
+struct CurveScale {
+  float input = 1, output = 1;
+};
+
+/// Returns the scales of a lookup, one for all channels (which is 1) or one for each. Throws Error(promise) naming the
+/// node for one that is not positive and finite.
+std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params);
+
+/// Returns the tables of a lookup with these scales, [256] for each: indexed by the byte that stores the input's code,
+/// the byte that stores clamp(quantize(float(y))) of x = dequantize(code). A table has an entry for every byte, also
+/// for codes outside the input's range.
+std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveScale>& scales, const QParams& x,
+                                   const QParams& y, const CodeBounds& bounds);
+
 /// Returns the multipliers of a prelu, [1 + slopes]: x_scale / y_scale, then x_scale * slope / y_scale. Throws
 /// Error(promise) if one is not finite or too large.
 std::vector<float> prelu_multipliers(const Node& node, const std::vector<float>& slopes, double x_scale,

@@ -16,7 +16,6 @@
 #include "src/net/int8_graph.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
-#include "src/quant/weight_scales.h"
 
 namespace octet {
 

@@ -7,7 +7,6 @@
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
-#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {

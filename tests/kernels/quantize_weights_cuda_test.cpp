@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "kernels/training/fake_quantize.h"
-#include "src/quant/weight_scales.h"
+#include "src/quant/calibrate.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

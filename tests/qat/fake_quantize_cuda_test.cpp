@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/base/error.h"
-#include "src/quant/weight_scales.h"
+#include "src/quant/calibrate.h"
 #include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"

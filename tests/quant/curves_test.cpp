@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/quant/curves.h"
+#include "src/quant/calibrate.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/quant/weight_scales.h"
+#include "src/quant/calibrate.h"
 
 #include <gtest/gtest.h>
 

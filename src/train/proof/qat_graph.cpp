@@ -20,7 +20,6 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/quant/curves.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"

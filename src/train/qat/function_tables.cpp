@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/training/fake_quantize.h"
-#include "src/quant/curves.h"
+#include "src/quant/calibrate.h"
 #include "src/train/model/operators.h"
 #include "src/train/qat/quantizers.h"
 

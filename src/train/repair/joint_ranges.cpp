@@ -15,7 +15,7 @@
 #include <limits>
 #include <numeric>
 
-#include "src/quant/curves.h"
+#include "src/quant/calibrate.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 

@@ -125,7 +125,7 @@ class Rounding {
 /// The codes and scales of one layer's weight, moved by gradients. A code is round(latent), through which the gradient
 /// passes straight (Bengio et al., arXiv 1308.3432). A scale is the first one times e^gain, so that a step changes
 /// large and small scales in proportion. A code of the highest magnitude stays, for it carries the scale
-/// (src/quant/weight_scales.h).
+/// (src/quant/calibrate.h).
 class MovingCodes {
  public:
   /// rounded: [K, ...], on the grid of `scale` [K]; floats: the weight before. A latent starts at the float weight, but
