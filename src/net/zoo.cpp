@@ -80,6 +80,14 @@ bool zoo::small_stem(const ModelSpec& spec) {
   return spec.stem == "cifar";
 }
 
+Graph zoo::pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec, const ClassifierNames& names) {
+  x = b.unary(Op::global_avg_pool, names.pool, x);
+  x = b.unary(Op::flatten, "flatten", x);
+  x = b.dropout(names.dropout, x, spec.dropout);
+  b.linear(names.linear, x, spec.classes);
+  return b.finish();
+}
+
 const std::vector<std::string_view>& model_names() {
   static const std::vector<std::string_view> kNames = [] {
     std::vector<std::string_view> names;

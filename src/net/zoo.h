@@ -117,9 +117,13 @@ struct DenseFeatures {
 /// logits have the size of the input. The sides of the input must be multiples of 16.
 Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& spec);
 
-/// Appends the end of torchvision's mobile networks, a global pool, dropout and a linear layer "classifier.1", and
-/// returns the graph.
-Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec);
+/// What the last nodes of a classifier are called.
+struct ClassifierNames {
+  const char *linear, *dropout = "dropout", *pool = "avgpool";
+};
+
+/// Appends a global pool, dropout and a linear layer, and returns the graph.
+Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec, const ClassifierNames& names);
 
 Graph small_cnn(const ModelSpec& spec);
 Graph cifar_resnet(const ModelSpec& spec, int depth);  ///< depth 6n + 2 (He et al. 2015, section 4.2)

@@ -44,13 +44,6 @@ int bottleneck_body(GraphBuilder& b, const std::string& name, int x, const Resid
   return b.unary(Op::relu, name + ".relu", y);
 }
 
-int classifier(GraphBuilder& b, const std::string& name, int x, const ModelSpec& spec) {
-  x = b.unary(Op::global_avg_pool, "avgpool", x);
-  x = b.unary(Op::flatten, "flatten", x);
-  x = b.dropout("dropout", x, spec.dropout);
-  return b.linear(name, x, spec.classes);
-}
-
 }  // namespace
 
 Graph cifar_resnet(const ModelSpec& spec, int depth) {
@@ -73,8 +66,7 @@ Graph cifar_resnet(const ModelSpec& spec, int depth) {
       channels = stage.channels;
     }
   }
-  classifier(b, "linear", x, spec);
-  return b.finish();
+  return pooled_classifier(b, x, spec, {"linear"});
 }
 
 Graph resnet(const ModelSpec& spec, int depth) {
@@ -102,8 +94,7 @@ Graph resnet(const ModelSpec& spec, int depth) {
       channels = out;
     }
   }
-  classifier(b, "fc", x, spec);
-  return b.finish();
+  return pooled_classifier(b, x, spec, {"fc"});
 }
 
 Graph small_cnn(const ModelSpec& spec) {
@@ -119,8 +110,7 @@ Graph small_cnn(const ModelSpec& spec) {
   x = b.unary(Op::relu, "relu3", y);
   x = conv_bn_relu("4", x, {wide(64), 3, 2, 1});
   x = conv_bn_relu("5", x, {wide(128), 1, 1, 0});
-  classifier(b, "linear", x, spec);
-  return b.finish();
+  return pooled_classifier(b, x, spec, {"linear"});
 }
 
 namespace {

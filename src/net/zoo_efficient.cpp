@@ -95,7 +95,7 @@ Graph efficientnet_b0(const ModelSpec& spec) {
     ++index;
   }
   x = conv_act(b, "features.8", x, {.out_channels = 1280}, Act::silu);
-  return pooled_classifier(b, x, spec);
+  return pooled_classifier(b, x, spec, {"classifier.1", "classifier.0"});
 }
 
 namespace {

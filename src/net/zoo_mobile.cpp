@@ -55,18 +55,6 @@ int fire(GraphBuilder& b, int x, const Fire& f) {
   return b.join(Op::concat, name, {narrow, wide});
 }
 
-}  // namespace
-
-Graph pooled_classifier(GraphBuilder& b, int x, const ModelSpec& spec) {
-  x = b.unary(Op::global_avg_pool, "avgpool", x);
-  x = b.unary(Op::flatten, "flatten", x);
-  x = b.dropout("classifier.0", x, spec.dropout);
-  b.linear("classifier.1", x, spec.classes);
-  return b.finish();
-}
-
-namespace {
-
 /// Appends the stem and the rows of table 2 as layers `name`.0 to `name`.17.
 DenseFeatures bottlenecks(GraphBuilder& b, const std::string& name, const ModelSpec& spec, bool small, bool dense) {
   std::array<BottleneckRow, 7> rows = {
@@ -100,7 +88,7 @@ Graph mobilenet_v2(const ModelSpec& spec) {
   const int last = scaled_channels(1280, std::max(1.0, spec.width));
   x = b.conv_bn("features.18.0", "features.18.1", x, {last, 1, 1, 0});
   x = b.unary(Op::relu6, "features.18.2", x);
-  return pooled_classifier(b, x, spec);
+  return pooled_classifier(b, x, spec, {"classifier.1", "classifier.0"});
 }
 
 Graph lraspp_mobilenet_v2(const ModelSpec& spec) {
@@ -195,11 +183,7 @@ Graph shufflenet_v2(const ModelSpec& spec, int first_channels) {
   }
   x = b.conv_bn("conv5.0", "conv5.1", x, {.out_channels = kLast});
   x = b.unary(Op::relu, "conv5.2", x);
-  x = b.unary(Op::global_avg_pool, "mean", x);
-  x = b.unary(Op::flatten, "flatten", x);
-  x = b.dropout("dropout", x, spec.dropout);
-  b.linear("fc", x, spec.classes);
-  return b.finish();
+  return pooled_classifier(b, x, spec, {"fc", "dropout", "mean"});
 }
 
 }  // namespace octet::zoo
