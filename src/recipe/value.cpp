@@ -281,10 +281,7 @@ std::string with_allowed(const std::string& what, const std::string& choices) {
 }
 
 std::string suggestion(const std::string& word, const std::vector<std::string_view>& candidates) {
-  if (word.size() > kLongestShown) return "";
-  const std::string best = nearest(
-      word, [&](size_t i) { return candidates[i]; }, candidates.size());
-  return best.empty() ? "" : "; did you mean '" + best + "'?";
+  return word.size() > kLongestShown ? "" : did_you_mean(word, candidates);
 }
 
 }  // namespace octet
