@@ -59,6 +59,14 @@ std::vector<int> reader_counts(const Graph& graph) {
   return readers;
 }
 
+std::vector<std::vector<int>> readers_of(const Graph& graph) {
+  std::vector<std::vector<int>> readers(graph.nodes.size());
+  for (const int output : graph.outputs) readers[static_cast<size_t>(output)].push_back(kUser);
+  for (size_t n = 0; n < graph.nodes.size(); ++n)
+    for (const int input : graph.nodes[n].inputs) readers[static_cast<size_t>(input)].push_back(static_cast<int>(n));
+  return readers;
+}
+
 std::vector<int> last_readers(const Graph& graph) {
   std::vector<int> last(graph.nodes.size(), -1);
   for (size_t n = 0; n < graph.nodes.size(); ++n)
@@ -186,9 +194,7 @@ std::optional<Function> find_function(std::string_view name) {
 }
 
 std::string curve_text(const Curve& curve) {
-  const auto row = std::find_if(kFunctions.begin(), kFunctions.end(),
-                                [&](const Named<Function>& r) { return r.value == curve.function; });
-  const std::string name(row->name);
+  const std::string name(name_in(kFunctions, curve.function));
   return curve.function == Function::leaky_relu ? fmt::format("{} {}", name, curve.slope) : name;
 }
 

@@ -163,6 +163,11 @@ void infer_shape(const Graph& graph, Node& node, int index);
 /// Returns by node how often nodes read its output; a node that reads it twice counts twice.
 std::vector<int> reader_counts(const Graph& graph);
 
+inline constexpr int kUser = -1;  ///< stands for the user among the nodes that read an output of the graph
+
+/// Returns by node the nodes that read its output, in order; kUser before them for an output of the graph.
+std::vector<std::vector<int>> readers_of(const Graph& graph);
+
 /// Returns by node the last node that reads its output: -1 if none does, the number of nodes for outputs of the graph.
 std::vector<int> last_readers(const Graph& graph);
 

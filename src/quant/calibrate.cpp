@@ -18,10 +18,6 @@ struct ChosenRange {
   double lo = 0, hi = 0;
 };
 
-double bin_width(const Statistics& s) {
-  return (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
-}
-
 /// Returns the magnitude that `percentile` percent of the values do not exceed, interpolated linearly within a bin, as
 /// NVIDIA's tools choose it: one tail after a ReLU, else both ends at the same distance from zero. Neither end lies
 /// beyond the values.

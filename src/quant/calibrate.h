@@ -30,6 +30,9 @@ struct Statistics {
   float histogram_lo = 0, histogram_hi = 0;
 };
 
+/// Returns the width of a histogram's bins.
+double bin_width(const Statistics& statistics);
+
 /// What an observer keeps: minimum and maximum; their moving averages; or minimum, maximum and a histogram.
 enum class ObserverKind { minmax, moving_average, histogram };
 inline constexpr std::array<Named<ObserverKind>, 3> kObserverKinds = {{{ObserverKind::minmax, "minmax"},

@@ -12,17 +12,6 @@
 namespace octet {
 namespace {
 
-constexpr int kOutside = -1;
-
-/// Returns the readers of each node; outputs of the network are also read from kOutside.
-std::vector<std::vector<int>> readers(const Graph& graph) {
-  std::vector<std::vector<int>> of_node(graph.nodes.size());
-  for (const int output : graph.outputs) of_node[output].push_back(kOutside);
-  for (size_t n = 0; n < graph.nodes.size(); ++n)
-    for (const int input : graph.nodes[n].inputs) of_node[input].push_back(static_cast<int>(n));
-  return of_node;
-}
-
 /// A layer of one or two pairs: its weights, and what they are to be multiplied by.
 struct Layer {
   const Node& node;
@@ -145,13 +134,13 @@ void apply(const Layer& layer, FloatParams& params) {
 }  // namespace
 
 std::vector<LayerPair> layer_pairs(const Graph& fused) {
-  const std::vector<std::vector<int>> read_by = readers(fused);
+  const std::vector<std::vector<int>> read_by = readers_of(fused);
   std::vector<LayerPair> pairs;
   for (int n = 0; n < static_cast<int>(fused.nodes.size()); ++n) {
     const Node& first = fused.nodes[n];
     if (!has_weight(first.op) || first.inputs.size() != 1) continue;  // a residual would have to be scaled, too
     LayerPair pair{.first = n};
-    for (int at = n; read_by[at].size() == 1 && read_by[at].front() != kOutside;) {
+    for (int at = n; read_by[at].size() == 1 && read_by[at].front() != kUser;) {
       const int reader = read_by[at].front();
       const Node& node = fused.nodes[reader];
       if (has_weight(node.op)) {

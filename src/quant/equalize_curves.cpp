@@ -53,11 +53,7 @@ double factor(const Interval& channel, double down) {
 
 std::vector<CurvePair> curve_pairs(const Graph& fused) {
   const std::vector<Node>& nodes = fused.nodes;
-  std::vector<std::vector<int>> readers(nodes.size());
-  std::vector<bool> given(nodes.size());  // whether it is an output of the network, or a residual
-  for (const int output : fused.outputs) given[output] = true;
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
-    for (const int input : nodes[n].inputs) readers[input].push_back(n);
+  const std::vector<std::vector<int>> readers = readers_of(fused);
   std::vector<CurvePair> pairs;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     const Node& lookup = nodes[n];
@@ -65,13 +61,14 @@ std::vector<CurvePair> curve_pairs(const Graph& fused) {
     const int layer = lookup.inputs[0];
     const Node& first = nodes[layer];
     if (!has_weight(first.op) || first.inputs.size() != 1 || first.activation != Activation::none) continue;
-    if (given[layer] || readers[layer].size() != 1) continue;
+    if (readers[layer].size() != 1) continue;
     CurvePair pair{.layer = layer, .lookup = n, .readers = {}};
     const bool only_layers = std::all_of(readers[n].begin(), readers[n].end(), [&](int reader) {
+      if (reader == kUser) return false;
       const std::vector<int>& inputs = nodes[reader].inputs;
       return has_weight(nodes[reader].op) && std::count(inputs.begin(), inputs.end(), n) == 1 && inputs[0] == n;
     });
-    if (only_layers && !given[n] && lookup.activation != Activation::relu6) pair.readers = readers[n];
+    if (only_layers && lookup.activation != Activation::relu6) pair.readers = readers[n];
     pairs.push_back(std::move(pair));
   }
   return pairs;

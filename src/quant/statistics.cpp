@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 kernels::Bins current_bins(const Statistics& s) {
-  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  const double width = bin_width(s);
   return {static_cast<float>(width), static_cast<int32_t>(s.histogram_lo / width), kHistogramBins};
 }
 
@@ -52,7 +52,7 @@ kernels::Bins make_room(int exponent, Statistics& s) {
 }
 
 bool is_possible_histogram(const Statistics& s) {
-  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  const double width = bin_width(s);
   int exponent = 0;
   if (!(width > 0) || !std::isfinite(width) || std::frexp(width, &exponent) != 0.5) return false;
   const double first = s.histogram_lo / width;  // exact: a power of two
@@ -66,6 +66,10 @@ bool is_possible_histogram(const Statistics& s) {
 }
 
 }  // namespace
+
+double bin_width(const Statistics& statistics) {
+  return (static_cast<double>(statistics.histogram_hi) - statistics.histogram_lo) / kHistogramBins;
+}
 
 void Observer::restore(const Statistics& s) {
   const bool range = s.seen > 0 && std::isfinite(s.lo) && std::isfinite(s.hi) && s.lo <= s.hi;
@@ -191,7 +195,7 @@ Statistics clipped(const Statistics& statistics, const Interval& interval) {
   result.lo = std::clamp(statistics.lo, interval.lo, interval.hi);
   result.hi = std::clamp(statistics.hi, interval.lo, interval.hi);
   if (statistics.histogram.empty()) return result;
-  const double width = (static_cast<double>(statistics.histogram_hi) - statistics.histogram_lo) / kHistogramBins;
+  const double width = bin_width(statistics);
   const auto bin = [&](double x) {
     return std::clamp(static_cast<int>(std::floor((x - statistics.histogram_lo) / width)), 0, kHistogramBins - 1);
   };
@@ -206,20 +210,11 @@ Statistics clipped(const Statistics& statistics, const Interval& interval) {
 
 std::vector<std::vector<int>> only_lookups(const Prepared& prepared) {
   const std::vector<Node>& nodes = prepared.graph.nodes;
+  const std::vector<std::vector<int>> readers = readers_of(prepared.graph);
   std::vector<std::vector<int>> lookups(nodes.size());
-  std::vector<bool> others(nodes.size(), false);
-  for (const int output : prepared.graph.outputs) others[output] = true;
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-    for (const int input : nodes[n].inputs) {
-      if (nodes[n].op == Op::lookup) {
-        lookups[input].push_back(n);
-      } else {
-        others[input] = true;
-      }
-    }
-  }
+  const auto is_lookup = [&](int reader) { return reader != kUser && nodes[reader].op == Op::lookup; };
   for (size_t n = 0; n < nodes.size(); ++n)
-    if (others[n]) lookups[n].clear();
+    if (std::all_of(readers[n].begin(), readers[n].end(), is_lookup)) lookups[n] = readers[n];
   return lookups;
 }
 
