@@ -48,6 +48,12 @@ void require_no_set(const Common& common, const std::string& why) {
   if (!common.set.empty()) throw usage_error(fmt::format("export: {}, --set changes nothing; leave it out", why));
 }
 
+/// Tells the user of the file that was written; `what` is its key in the JSON document.
+ExitCode tell_written(const Common& common, const char* what, const std::string& file) {
+  print_result(common, fmt::format("wrote {}", file), [&] { return nlohmann::json{{what, file}}.dump(2); });
+  return ExitCode::ok;
+}
+
 /// Writes the network of a run directory or checkpoint as ONNX.
 ExitCode export_onnx(const Common& common, const std::string& target, const OnnxExport& options) {
   if (!options.file.ends_with(".onnx"))
@@ -67,10 +73,7 @@ ExitCode export_onnx(const Common& common, const std::string& target, const Onnx
   const std::string bytes = options.float_network ? float_bytes(common, target, options.opset) : int8_bytes();
   write_file_atomically(options.file, bytes);
   for (const std::string& note : notes) say(fmt::format("{}: {}", options.file, note));
-  print_result(common, fmt::format("wrote {}", options.file), [&] {
-    return nlohmann::json{{"onnx", options.file}}.dump(2);
-  });
-  return ExitCode::ok;
+  return tell_written(common, "onnx", options.file);
 }
 
 /// Returns the accuracies of the run's report, as the checkpoint names them: "cpu_top1", ...; none without a report.
@@ -104,8 +107,7 @@ ExitCode export_run(const Common& common, const std::string& path) {
   graph.recipe_hash = recipe_hash(read_run_recipe(directory.recipe()));  // the trained one, whatever --set said
   graph.accuracies = measured(directory);
   write_checkpoint(out, graph);
-  print_result(common, fmt::format("wrote {}", out), [&] { return nlohmann::json{{"checkpoint", out}}.dump(2); });
-  return ExitCode::ok;
+  return tell_written(common, "checkpoint", out);
 }
 
 /// Writes a quantized ONNX file of another tool as a checkpoint that ends at `outputs`, if there are any.
@@ -116,10 +118,7 @@ ExitCode export_quantized_onnx(const Common& common, const std::string& path, co
   const ImportedInt8 imported = import_qdq(path, outputs);
   for (const std::string& note : imported.notes) say(fmt::format("{}: {}", path, note));
   write_checkpoint(common.out, imported.graph);
-  print_result(common, fmt::format("wrote {}", common.out), [&] {
-    return nlohmann::json{{"checkpoint", common.out}}.dump(2);
-  });
-  return ExitCode::ok;
+  return tell_written(common, "checkpoint", common.out);
 }
 
 }  // namespace
