@@ -142,9 +142,8 @@ void matmul_of_heads(NodeReader& node) {
                                        .groups = left.heads,
                                        .transposed = scores,
                                        .scale = static_cast<float>(scale)},
-                                      node.names());
+                                      node.names(), left.rank);
   y.heads = left.heads;
-  y.rank = left.rank;
   y.pixels_first = left.pixels_first;
   node.result(y);
 }
@@ -184,9 +183,8 @@ void softmax_of_heads(NodeReader& node) {
   }
   if (axis != axis_of_channels(x) || (node.opset() < 13 && axis != x.rank - 1))
     node.refuse(fmt::format("over axis {} of heads {}; expected the channels", axis, layout_of(x)));
-  OnnxValue y = network.append({.op = Op::softmax, .inputs = {x.node}, .groups = x.heads}, node.names());
+  OnnxValue y = network.append({.op = Op::softmax, .inputs = {x.node}, .groups = x.heads}, node.names(), x.rank);
   y.heads = x.heads;
-  y.rank = x.rank;
   y.pixels_first = x.pixels_first;
   node.result(y);
 }

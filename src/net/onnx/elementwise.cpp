@@ -85,9 +85,7 @@ void sum(NodeReader& node) {
     if (x.rank != y.rank) node.refuse("joins [N, C] with [N, C, H, W]");
     const bool last = i == node.inputs() - 1;
     const auto names = last ? node.names() : std::vector<std::string>{fmt::format("{}/{}", node.name_of_output(0), i)};
-    const int rank = y.rank;
-    y = node.network().append({.op = Op::add, .inputs = {y.node, x.node}}, names);
-    y.rank = rank;
+    y = node.network().append({.op = Op::add, .inputs = {y.node, x.node}}, names, y.rank);
   }
   node.result(y);
 }

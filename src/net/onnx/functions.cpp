@@ -18,9 +18,7 @@ namespace {
 bool near(NodeReader& node, double a, double b) { return std::abs(a - b) < node.network().rounding; }
 
 OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve) {
-  OnnxValue y = node.network().append({.op = Op::lookup, .inputs = {x.node}, .curve = curve}, node.names());
-  y.rank = x.rank;
-  return y;
+  return node.network().append({.op = Op::lookup, .inputs = {x.node}, .curve = curve}, node.names(), x.rank);
 }
 
 void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(node, node.activation(0), curve)); }
@@ -180,9 +178,9 @@ void prelu(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   const std::vector<float> slopes = channel_numbers(node, 1, x);
   const int groups = static_cast<int>(slopes.size());
-  OnnxValue y = node.network().append({.op = Op::prelu, .inputs = {x.node}, .groups = groups}, node.names(1));
+  const OnnxValue y =
+      node.network().append({.op = Op::prelu, .inputs = {x.node}, .groups = groups}, node.names(1), x.rank);
   node.network().put(node.network().node(y).name, "weight", {groups}, slopes);
-  y.rank = x.rank;
   node.result(y);
 }
 
@@ -232,8 +230,8 @@ void limit_one_side(NodeReader& node, int i, double bound, bool is_lowest) {
     return node.make({.op = Op::relu6, .inputs = before.inputs}, x.rank);
   x.shift = is_lowest ? x.shift - bound : bound - x.shift;
   if (!is_lowest) x.factor = -x.factor;
-  OnnxValue y = node.network().append({.op = Op::relu, .inputs = {with_numbers(node, i, x).node}}, node.names());
-  y.rank = x.rank;
+  OnnxValue y =
+      node.network().append({.op = Op::relu, .inputs = {with_numbers(node, i, x).node}}, node.names(), x.rank);
   y.factor = is_lowest ? 1 : -1;
   y.shift = bound;
   y.direct = false;
@@ -281,9 +279,8 @@ void sub(NodeReader& node) {
 OnnxValue copies_of_channel(NodeReader& node, const OnnxValue& x, int count) {
   Network& network = node.network();
   if (network.marks != nullptr) node.refuse("multiplies all channels by one; expected as many");
-  OnnxValue y = network.append({.op = Op::conv2d, .inputs = {x.node}, .out_channels = count},
-                               {node.name_of_output(0) + "/channels"});
-  y.rank = x.rank;
+  const OnnxValue y = network.append({.op = Op::conv2d, .inputs = {x.node}, .out_channels = count},
+                                     {node.name_of_output(0) + "/channels"}, x.rank);
   network.put(network.node(y).name, "weight", {count, 1, 1, 1}, std::vector<float>(static_cast<size_t>(count), 1.0f));
   return y;
 }

@@ -34,10 +34,9 @@ void append_linear(NodeReader& node, std::vector<float> weight, int64_t outputs,
       std::copy(turned.begin(), turned.end(), row);
     }
   }
-  OnnxValue y = node.network().append(
+  const OnnxValue y = node.network().append(
       {.op = Op::linear, .inputs = {x.node}, .out_channels = static_cast<int>(outputs), .bias = bias != nullptr},
-      node.names(1));
-  y.rank = 2;
+      node.names(1), 2);
   const std::string name = node.network().node(y).name;
   if (QdqMarks* marks = node.network().marks) marks->weight_scales[name] = weight_scales(node, 1, axis, outputs);
   node.network().put(name, "weight", {outputs, inputs}, weight);
@@ -85,16 +84,15 @@ void conv(NodeReader& node) {
   const Window window = read_window(node, x, {weight.shape[2], weight.shape[3]});
   const bool bias = node.has_input(2);
   const std::vector<float> shifts = bias ? per_channel(node, 2, outputs) : std::vector<float>{};
-  OnnxValue y = node.network().append({.op = Op::conv2d,
-                                       .inputs = {x.node},
-                                       .window = window,
-                                       .out_channels = static_cast<int>(outputs),
-                                       .groups = static_cast<int>(groups),
-                                       .bias = bias},
-                                      node.names(1));
+  const OnnxValue y = node.network().append({.op = Op::conv2d,
+                                             .inputs = {x.node},
+                                             .window = window,
+                                             .out_channels = static_cast<int>(outputs),
+                                             .groups = static_cast<int>(groups),
+                                             .bias = bias},
+                                            node.names(1), x.rank);
   const std::string name = node.network().node(y).name;
   if (QdqMarks* marks = node.network().marks) marks->weight_scales[name] = weight_scales(node, 1, 0, outputs);
-  y.rank = x.rank;
   node.network().put(name, "weight", weight.shape, weight.reals);
   if (bias) node.network().put(name, "bias", {outputs}, shifts);
   node.result(y);
@@ -105,8 +103,7 @@ OnnxValue scaled_channels(Network& network, const OnnxValue& x, const std::vecto
   const int channels = network.shape(x).c;
   OnnxValue y = network.append(
       {.op = Op::conv2d, .inputs = {x.node}, .out_channels = channels, .groups = channels, .bias = !shifts.empty()},
-      names);
-  y.rank = x.rank;
+      names, x.rank);
   y.channels_last = x.channels_last;
   const std::string name = network.node(y).name;
   network.put(name, "weight", {channels, 1, 1, 1}, factors);
@@ -148,7 +145,7 @@ void batch_normalization(NodeReader& node) {
     const bool usual = std::abs(epsilon - kBatchNormEpsilon) < 1e-10;
     y = network.append(
         {.op = Op::batch_norm, .inputs = {own ? x.node : y.node}, .epsilon = usual ? kBatchNormEpsilon : epsilon},
-        names);
+        names, x.rank);
     const std::string name = network.node(y).name;
     network.put(name, "weight", {channels}, gamma);
     network.put(name, "bias", {channels}, beta);
@@ -171,7 +168,6 @@ void batch_normalization(NodeReader& node) {
     network.note(network.node(y).name +
                  ": a BatchNormalization without a convolution of its own becomes a depthwise 1x1 convolution");
   }
-  y.rank = x.rank;
   node.result(y);
 }
 

@@ -30,7 +30,7 @@ void keep_parameters(const Graph& graph, TensorFile& weights) {
 
 }  // namespace
 
-OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
+OnnxValue Network::append(Node node, const std::vector<std::string>& names, int rank) {
   Graph& graph = result_.graph;
   if (graph.nodes.size() >= static_cast<size_t>(kMaxNodes))
     throw usage_error(fmt::format("more than {} nodes", kMaxNodes));
@@ -40,7 +40,7 @@ OnnxValue Network::append(Node node, const std::vector<std::string>& names) {
     const int index = static_cast<int>(graph.nodes.size());
     infer_shape(graph, node, index);
     graph.nodes.push_back(std::move(node));
-    return {.node = index, .direct = true};
+    return {.node = index, .rank = rank, .direct = true};
   }
   throw usage_error("neither its name nor its output's is text that no other node has");
 }

@@ -147,9 +147,9 @@ class Network {
   const Shape& shape(const OnnxValue& value) const { return graph().nodes[static_cast<size_t>(value.node)].shape; }
   Node& node(const OnnxValue& value) { return result_.graph.nodes[static_cast<size_t>(value.node)]; }
 
-  /// Appends a node with its shape, called by the first of `names` that no other node has. Throws Error(usage) if none
-  /// is left and for what infer_shapes() refuses.
-  OnnxValue append(Node node, const std::vector<std::string>& names);
+  /// Appends a node with its shape, called by the first of `names` that no other node has, and returns its value, of
+  /// this rank. Throws Error(usage) if none is left and for what infer_shapes() refuses.
+  OnnxValue append(Node node, const std::vector<std::string>& names, int rank = 4);
 
   /// Sets the parameter "<node>.<suffix>". Throws Error(data) if all weights take more than kMaxCopies times the bytes
   /// read, because nodes that share weights have a copy each.

@@ -287,11 +287,7 @@ std::vector<std::string> NodeReader::names(int weight_input) const {
   return names;
 }
 
-void NodeReader::make(Node made, int rank) {
-  OnnxValue value = network_.append(std::move(made), names());
-  value.rank = rank;
-  result(std::move(value));
-}
+void NodeReader::make(Node made, int rank) { result(network_.append(std::move(made), names(), rank)); }
 
 void NodeReader::result(OnnxValue value, int output) {
   if (value.node >= 0 && value.rank == 4) value.channels_last = value.channels_last || channels_last_.value_or(false);

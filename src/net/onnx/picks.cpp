@@ -17,13 +17,11 @@ namespace {
 
 OnnxValue channels_of(NodeReader& node, const OnnxValue& x, int64_t first, int64_t count,
                       const std::vector<std::string>& names) {
-  OnnxValue y = node.network().append({.op = Op::slice,
-                                       .inputs = {x.node},
-                                       .out_channels = static_cast<int>(count),
-                                       .first_channel = static_cast<int>(first)},
-                                      names);
-  y.rank = x.rank;
-  return y;
+  return node.network().append({.op = Op::slice,
+                                .inputs = {x.node},
+                                .out_channels = static_cast<int>(count),
+                                .first_channel = static_cast<int>(first)},
+                               names, x.rank);
 }
 
 /// What a Slice takes along an axis of `size` elements: `count` elements from `first` on, every step-th.
@@ -65,9 +63,7 @@ OnnxValue channels_in_order(NodeReader& node, const OnnxValue& x, const std::vec
     const std::string name = fmt::format("{}/{}", node.name_of_output(0), joined.inputs.size());
     joined.inputs.push_back(channels_of(node, x, first, count, {name}).node);
   }
-  OnnxValue y = node.network().append(std::move(joined), names);
-  y.rank = x.rank;
-  return y;
+  return node.network().append(std::move(joined), names, x.rank);
 }
 
 /// Takes every step-th channel: a shuffle makes channels of the same remainder contiguous.
@@ -80,10 +76,9 @@ OnnxValue channels_in_steps(NodeReader& node, const OnnxValue& x, const Range& c
     return channels_in_order(node, x, order, names);
   }
   const int64_t each = channels.size / channels.step;
-  OnnxValue shuffled =
+  const OnnxValue shuffled =
       node.network().append({.op = Op::channel_shuffle, .inputs = {x.node}, .groups = static_cast<int>(each)},
-                            {node.name_of_output(0) + "/turns"});
-  shuffled.rank = x.rank;
+                            {node.name_of_output(0) + "/turns"}, x.rank);
   return channels_of(node, shuffled, channels.first % channels.step * each + channels.first / channels.step,
                      channels.count, names);
 }
@@ -156,10 +151,8 @@ void shrink(NodeReader& node, const OnnxValue& x, const std::array<double, 2>& f
                     factors[0], factors[1]));
   const int stride_h = static_cast<int>(down), stride_w = static_cast<int>(across);
   const Window two{.kernel_h = stride_h, .kernel_w = stride_w, .stride_h = stride_h, .stride_w = stride_w};
-  OnnxValue y = nearest ? subsample(node, x, stride_h, stride_w, /*more_channels=*/0)
-                        : node.network().append({.op = Op::avg_pool, .inputs = {x.node}, .window = two}, node.names());
-  y.rank = x.rank;
-  node.result(y);
+  if (nearest) return node.result(subsample(node, x, stride_h, stride_w, /*more_channels=*/0));
+  node.make({.op = Op::avg_pool, .inputs = {x.node}, .window = two}, x.rank);
 }
 
 }  // namespace
@@ -182,7 +175,7 @@ OnnxValue subsample(NodeReader& node, const OnnxValue& x, int stride_h, int stri
                          .inputs = {from},
                          .window = {.stride_h = stride_h, .stride_w = stride_w},
                          .out_channels = static_cast<int>(network.shape(x).c + more_channels)},
-                        node.names());
+                        node.names(), x.rank);
 }
 
 OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window, const std::vector<int>& taps,
@@ -198,7 +191,7 @@ OnnxValue pick_pixels(NodeReader& node, const OnnxValue& x, const Window& window
                                       .window = window,
                                       .out_channels = static_cast<int>(outputs),
                                       .groups = static_cast<int>(channels)},
-                                     names);
+                                     names, x.rank);
   std::vector<float> ones(static_cast<size_t>(outputs) * size, 0.0f);
   for (size_t k = 0; k < static_cast<size_t>(outputs); ++k)
     ones[k * size + static_cast<size_t>(taps[k % taps.size()])] = 1;
@@ -268,7 +261,6 @@ void slice_activation(NodeReader& node) {
   y = rows.is_every_nth() && columns.is_every_nth()
           ? subsample(node, y, static_cast<int>(rows.step), static_cast<int>(columns.step), /*more_channels=*/0)
           : later_pixels(node, y, rows, columns);
-  y.rank = x.rank;
   node.result(y);
 }
 

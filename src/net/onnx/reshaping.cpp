@@ -27,8 +27,7 @@ void to_row(NodeReader& node) {
   const OnnxValue x = node.activation(0);
   const Shape& shape = node.network().shape(x);
   if (shape.h == 1 && shape.w == 1) return change_rank(node, 2);
-  OnnxValue y = node.network().append({.op = Op::flatten, .inputs = {x.node}}, node.names());
-  y.rank = 2;
+  OnnxValue y = node.network().append({.op = Op::flatten, .inputs = {x.node}}, node.names(), 2);
   y.channels_last = x.channels_last;
   node.result(y);
 }

@@ -152,11 +152,7 @@ void pad(NodeReader& node) {
                     "as many channels before as behind",
                     dims_text(pads), kMaxDimension));
   }
-  if (channels != 0) {
-    OnnxValue y = subsample(node, x, 1, 1, channels);
-    y.rank = x.rank;
-    return node.result(y);
-  }
+  if (channels != 0) return node.result(subsample(node, x, 1, 1, channels));
   x.pad = {side(pads[2]), side(pads[3]), side(pads[6]), side(pads[7])};
   x.direct = false;
   node.result(x);
