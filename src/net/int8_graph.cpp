@@ -13,6 +13,19 @@
 
 namespace octet {
 
+Int8Node int8_node(const Node& node, Int8Op op) {
+  Int8Node result;
+  result.name = node.name;
+  result.op = op;
+  result.window = node.window;
+  result.groups = node.groups;
+  result.transposed = node.transposed;
+  result.first_channel = node.first_channel;
+  result.factor_h = node.factor_h, result.factor_w = node.factor_w;
+  result.shape = node.shape;
+  return result;
+}
+
 bool is_classifier(const Int8Graph& graph) {
   if (graph.outputs.size() != 1) return false;
   const Int8Node& output = graph.nodes[static_cast<size_t>(graph.outputs[0])];

@@ -80,6 +80,9 @@ struct Int8Node {
   size_t image_bytes() const { return static_cast<size_t>(shape.elements()) * (float_output ? sizeof(float) : 1); }
 };
 
+/// Returns an int8 node with the name, attributes and shape of a float one; inputs, codes and constants are missing.
+Int8Node int8_node(const Node& node, Int8Op op);
+
 // How an image file becomes the input of a network: a part of every checkpoint, so that whoever runs it prepares images
 // as they were prepared when it was trained or calibrated.
 

@@ -8,7 +8,6 @@
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
-#include "src/net/shapes.h"
 #include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 
@@ -58,16 +57,8 @@ class Converter {
   /// Returns the node, but for the codes of weights. weight_scale: of its weights, if it has some.
   Int8Node node(int n, std::vector<float> weight_scale) const {
     const Node& node = graph_.nodes[n];
-    Int8Node result;
-    result.name = node.name;
-    result.op = int8_op(node.op);
+    Int8Node result = int8_node(node, int8_op(node.op));
     result.inputs = node.inputs;
-    result.window = node.window;
-    result.groups = node.groups;
-    result.transposed = node.transposed;
-    result.first_channel = node.first_channel;
-    result.factor_h = node.factor_h, result.factor_w = node.factor_w;
-    result.shape = node.shape;
     result.float_output = prepared_.float_output(n);
     if (!result.float_output) set_output(n, result);
     if (has_weight(node.op)) {
@@ -124,25 +115,16 @@ class Converter {
 
   void set_multipliers(int n, Int8Node& result) const {
     const Node& node = graph_.nodes[n];
-    if (node.op == Op::mul || node.op == Op::matmul) {
-      const double product = static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale;
-      result.multiplier = {ratio(product * node.scale, n)};
-      return;
-    }
-    if (node.op == Op::softmax) {
-      result.exponentials = softmax_table(edge(node.inputs[0]));
-      result.multiplier = {ratio(1, n)};
-      return;
-    }
+    if (node.op == Op::softmax) result.exponentials = softmax_table(edge(node.inputs[0]));
     if (node.op == Op::prelu) {
       const std::vector<float>& slopes =
           find_parameter(params_, node.name + ".weight", static_cast<size_t>(node.groups));
       result.multiplier = prelu_multipliers(node, slopes, edge(node.inputs[0]).scale, output_scale(n));
       return;
     }
-    if (traits(result.op).multipliers == Multipliers::none) return;  // codes are copied
-    const double divisor = sum_divisor(shape_attributes(node), graph_.nodes[node.inputs[0]].shape);
-    for (const int input : node.inputs) result.multiplier.push_back(ratio(edge(input).scale / divisor, n));
+    const auto scale = [&](int input) { return edge(input).scale; };
+    for (const double undivided : undivided_multipliers(graph_, node, result.op, scale))
+      result.multiplier.push_back(ratio(undivided, n));
   }
 
   void set_tables(const Node& node, Int8Node& result) const {

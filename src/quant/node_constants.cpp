@@ -4,7 +4,8 @@
 #include <string>
 
 #include "src/base/error.h"
-#include "src/net/int8_graph.h"
+#include "src/net/op_traits.h"
+#include "src/net/shapes.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {
@@ -103,6 +104,17 @@ std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveSc
 
 std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds) {
   return lookup_tables(curve, {CurveScale{}}, x, y, bounds);
+}
+
+std::vector<double> undivided_multipliers(const Graph& graph, const Node& node, Int8Op op,
+                                          const std::function<double(int)>& scale) {
+  if (op == Int8Op::mul || op == Int8Op::matmul) return {scale(node.inputs[0]) * scale(node.inputs[1]) * node.scale};
+  if (op == Int8Op::softmax) return {1};
+  std::vector<double> multipliers;
+  if (traits(op).multipliers == Multipliers::none) return multipliers;
+  const double divisor = sum_divisor(shape_attributes(node), graph.nodes[node.inputs[0]].shape);
+  for (const int input : node.inputs) multipliers.push_back(scale(input) / divisor);
+  return multipliers;
 }
 
 std::vector<float> prelu_multipliers(const Node& node, const std::vector<float>& slopes, double x_scale,

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "kernels/core/quantize.h"
 #include "src/net/graph.h"
+#include "src/net/int8_graph.h"
 
 namespace octet {
 
@@ -58,6 +60,11 @@ std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params
 /// for codes outside the input's range.
 std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveScale>& scales, const QParams& x,
                                    const QParams& y, const CodeBounds& bounds);
+
+/// Returns the multipliers of an int8 node before the scale of its output divides them; none for one that copies codes.
+/// scale: that of the output of each node of the graph. Layers, lookups and prelus have functions of their own.
+std::vector<double> undivided_multipliers(const Graph& graph, const Node& node, Int8Op op,
+                                          const std::function<double(int)>& scale);
 
 /// Returns the multipliers of a prelu, [1 + slopes]: x_scale / y_scale, then x_scale * slope / y_scale. Throws
 /// Error(promise) if one is not finite or too large.

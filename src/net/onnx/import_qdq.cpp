@@ -16,7 +16,6 @@
 #include "src/net/onnx/network.h"
 #include "src/net/onnx/rules.h"
 #include "src/net/op_traits.h"
-#include "src/net/shapes.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {
@@ -101,10 +100,7 @@ class Int8Maker {
     const Node& node = at(layer);
     const std::optional<Int8Op> op = traits(node.op).int8;
     if (!op) fail(layer, "has no int8 form; leave it out of the network");
-    Int8Node y{.name = node.name, .op = *op, .window = node.window, .groups = node.groups, .shape = node.shape};
-    y.first_channel = node.first_channel;
-    y.factor_h = node.factor_h, y.factor_w = node.factor_w;
-    y.transposed = node.transposed;
+    Int8Node y = int8_node(node, *op);
     std::vector<int> inputs = node.inputs;
     if (residual >= 0) inputs.push_back(residual);
     for (const int input : inputs) {
@@ -172,24 +168,15 @@ class Int8Maker {
   }
 
   void set_multipliers(const Node& node, double y_scale, Int8Node& y) const {
-    if (y.op == Int8Op::mul || y.op == Int8Op::matmul) {
-      const double product = static_cast<double>(edge(node.inputs[0]).scale) * edge(node.inputs[1]).scale;
-      y.multiplier = {static_cast<float>(product * node.scale / y_scale)};
-      return;
-    }
-    if (y.op == Int8Op::softmax) {
-      y.multiplier = {static_cast<float>(1 / y_scale)};
-      return;
-    }
+    if (has_weight(y.op)) return;
     if (y.op == Int8Op::prelu) {
       const std::vector<float> slopes = to_float(weights_.tensors.at(node.name + ".weight"));
       y.multiplier = prelu_multipliers(node, slopes, edge(node.inputs[0]).scale, y_scale);
       return;
     }
-    if (has_weight(y.op) || traits(y.op).multipliers == Multipliers::none) return;
-    const double divisor = sum_divisor(shape_attributes(node), at(node.inputs[0]).shape);
-    for (const int input : node.inputs)
-      y.multiplier.push_back(static_cast<float>(edge(input).scale / divisor / y_scale));
+    const auto scale = [&](int input) { return edge(input).scale; };
+    for (const double undivided : undivided_multipliers(graph_, node, y.op, scale))
+      y.multiplier.push_back(static_cast<float>(undivided / y_scale));
   }
 
   void set_weights(int n, double y_scale, Int8Node& y) {
