@@ -12,7 +12,6 @@
 #include "kernels/training/observe.h"
 #include "src/base/names.h"
 #include "src/net/graph.h"
-#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 
 namespace octet {

@@ -15,7 +15,6 @@
 
 #include "src/net/graph.h"
 #include "src/quant/calibrate.h"
-#include "src/quant/node_constants.h"
 
 namespace octet {
 

@@ -9,6 +9,7 @@
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/convert.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
-#include "src/quant/node_constants.h"
+#include "src/quant/convert.h"
 #include "src/quant/plan.h"
 #include "src/report/headline.h"
 #include "tests/trainers/tiny.h"

@@ -11,7 +11,6 @@
 
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
-#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
