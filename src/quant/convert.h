@@ -61,11 +61,6 @@ struct CodeBounds {
   int32_t lo = 0, hi = 255;
 };
 
-/// Returns the table of a lookup, [256]: indexed by the byte that stores the input's code, the byte that stores
-/// clamp(quantize(float(f(dequantize(code))))). It has an entry for every byte, also for codes outside the input's
-/// range.
-std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds);
-
 /// The scales of one channel of a lookup, before its function and behind it: y = output * f(input * x).
 struct CurveScale {
   float input = 1, output = 1;

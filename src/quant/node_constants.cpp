@@ -103,10 +103,6 @@ std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveSc
   return tables;
 }
 
-std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds) {
-  return lookup_tables(curve, {CurveScale{}}, x, y, bounds);
-}
-
 std::vector<double> undivided_multipliers(const Graph& graph, const Node& node, Int8Op op,
                                           const std::function<double(int)>& scale) {
   if (op == Int8Op::mul || op == Int8Op::matmul) return {scale(node.inputs[0]) * scale(node.inputs[1]) * node.scale};

@@ -23,7 +23,7 @@ TEST(FunctionTables, ValuesAreThoseOfTheInt8Table) {
     for (const auto& [x, y] : {std::pair{kX, kY}, {kFewX, kFewY}}) {
       const Node lookup{.op = Op::lookup, .curve = {.function = function}};
       const kernels::FunctionTable table = function_table(lookup, x, y);
-      const std::vector<uint8_t> codes = lookup_table(lookup.curve, x, y, {y.quant_min, y.quant_max});
+      const std::vector<uint8_t> codes = lookup_tables(lookup.curve, {CurveScale()}, x, y, {y.quant_min, y.quant_max});
       for (int32_t code = x.quant_min; code <= x.quant_max; ++code)
         EXPECT_EQ(table.value[code - x.quant_min], dequantize(codes[static_cast<uint8_t>(code)], y)) << code;
     }

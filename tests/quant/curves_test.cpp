@@ -42,14 +42,19 @@ TEST(CurveRanges, EveryFunctionKeepsItsCodes) {
   EXPECT_NEAR(part.hi, 6.24, 0.03);
 }
 
-/// A channel whose input is halved before the function needs its codes twice as far down.
-TEST(CurveRanges, TheCutHoldsForEachChannel) {
+/// A convolution, and a lookup with scales for each of its two channels.
+Prepared convolution_and_silu() {
   Graph graph;
   graph.nodes.push_back({.name = "input", .shape = {2, 3, 3}});
   graph.nodes.push_back({.name = "conv", .op = Op::conv2d, .inputs = {0}, .out_channels = 2});
   graph.nodes.push_back({.name = "silu", .op = Op::lookup, .inputs = {1}, .groups = 2});
   infer_shapes(graph);
-  const Prepared prepared = prepare(graph, {});
+  return prepare(graph, {});
+}
+
+/// A channel whose input is halved before the function needs its codes twice as far down.
+TEST(CurveRanges, TheCutHoldsForEachChannel) {
+  const Prepared prepared = convolution_and_silu();
   FloatParams params = {{"silu.input_scale", {1, 1}}, {"silu.output_scale", {1, 1}}};
   const Statistics seen{.lo = -40, .hi = 10, .seen = 1, .histogram = {}};
   const std::vector<int> lookups = only_lookups(prepared)[1];
@@ -63,12 +68,7 @@ TEST(CurveRanges, TheCutHoldsForEachChannel) {
 
 /// Each of several intervals is cut where it would be alone, though the curve is evaluated once for all.
 TEST(CurveRanges, IntervalsWithinEachOtherAreCutAsAlone) {
-  Graph graph;
-  graph.nodes.push_back({.name = "input", .shape = {2, 3, 3}});
-  graph.nodes.push_back({.name = "conv", .op = Op::conv2d, .inputs = {0}, .out_channels = 2});
-  graph.nodes.push_back({.name = "silu", .op = Op::lookup, .inputs = {1}, .groups = 2});
-  infer_shapes(graph);
-  const Prepared prepared = prepare(graph, {});
+  const Prepared prepared = convolution_and_silu();
   const FloatParams params = {{"silu.input_scale", {1, 0.5f}}, {"silu.output_scale", {1, 1}}};
   std::vector<Interval> nested;
   for (int k = 0; k <= 30; ++k)
@@ -103,7 +103,7 @@ TEST(CurveRanges, ClippedStatisticsKeepEveryValue) {
   EXPECT_EQ(s.hi, 15);
   const auto sum = [](const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); };
   EXPECT_EQ(sum(s.histogram), static_cast<double>(x.size()));
-  const double width = (static_cast<double>(s.histogram_hi) - s.histogram_lo) / kHistogramBins;
+  const double width = bin_width(s);
   for (int i = 0; i < kHistogramBins; ++i) {
     const double end = s.histogram_lo + (i + 1) * width;
     if (end < -6 - 1e-9 || end - width > 15 + 1e-9) {

@@ -12,6 +12,10 @@ namespace {
 
 constexpr CodeBounds kUnsigned{0, 255}, kSigned{-128, 127};
 
+std::vector<uint8_t> lookup_table(const Curve& curve, const QParams& x, const QParams& y, const CodeBounds& bounds) {
+  return lookup_tables(curve, {CurveScale()}, x, y, bounds);
+}
+
 TEST(LookupTable, WorkedNumbers) {
   // x = (byte - 128) / 2; y in steps of 0.25 around code 10.
   const auto table = lookup_table({Function::hard_swish}, {0.5f, 128, 0, 255}, {0.25f, 10, 0, 255}, kUnsigned);

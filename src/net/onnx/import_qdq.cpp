@@ -112,7 +112,7 @@ class Int8Maker {
     if (has_weight(node.op)) set_weights(layer, y_scale, y);
     if (residual >= 0) y.residual_multiplier = static_cast<float>(edge(residual).scale / y_scale);
     if (node.op == Op::lookup) {
-      y.table = lookup_table(node.curve, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
+      y.table = lookup_tables(node.curve, {CurveScale()}, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
       y.function = curve_text(node.curve);
     }
     if (node.op == Op::softmax) y.exponentials = softmax_table(edge(node.inputs[0]));
