@@ -195,9 +195,7 @@ ExitCode analyze(const Common& common, const AnalyzeOptions& options, bool netwo
   const RunDirectory directory = is_run ? run_directory(options.target) : RunDirectory{};
   const Recipe recipe = is_run ? recipe_of(directory, common.set) : read_given_recipe(options.target, common.set);
   require_apart(options.target, recipe, {{"--html", html}});
-  if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
-    throw usage_error(
-        fmt::format("{}: analyze needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
+  require_weights("analyze", options.target, recipe);
   const Run run = open_run(recipe, directory, choose_device(common.device));
   const OwnCores own_cores(run.device.is_cpu());
   say(fmt::format("device: {}", describe_device(run.device)));

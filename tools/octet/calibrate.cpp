@@ -100,10 +100,7 @@ ExitCode calibrate(const Common& common, const CalibrateOptions& options) {
       open_run(is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set),
                directory, device);
   const OwnCores own_cores(run.device.is_cpu());
-  if (!is_run && run.recipe.model.weights.empty() && run.recipe.model.onnx.empty()) {
-    throw usage_error(fmt::format("{}: calibrate needs trained weights; set model.weights (--set model.weights=FILE)",
-                                  options.target));
-  }
+  require_weights("calibrate", options.target, run.recipe);
   if (!common.out.empty()) {
     require_place_for(common.out);
     if (is_run) require_free_name(directory, common.out);

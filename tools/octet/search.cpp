@@ -116,9 +116,7 @@ ExitCode search(const Common& common, SearchOptions options, bool network_option
   const Recipe recipe =
       is_run ? read_run_recipe(directory.recipe(), common.set) : read_given_recipe(options.target, common.set);
   require_apart(options.target, recipe, {{"--out", common.out}, {"--svg", options.svg}, {"--html", options.html}});
-  if (!is_run && recipe.model.weights.empty() && recipe.model.onnx.empty())
-    throw usage_error(
-        fmt::format("{}: search needs trained weights; set model.weights (--set model.weights=FILE)", options.target));
+  require_weights("search", options.target, recipe);
   const Run run = open_run(recipe, directory, choose_device(common.device));
   const OwnCores own_cores(run.device.is_cpu());
   say(fmt::format("device: {}", describe_device(run.device)));

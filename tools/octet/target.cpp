@@ -90,6 +90,12 @@ void require_apart(const std::string& target, const Recipe& recipe,
   }
 }
 
+void require_weights(const std::string& command, const std::string& target, const Recipe& recipe) {
+  if (std::filesystem::is_directory(target) || !recipe.model.weights.empty() || !recipe.model.onnx.empty()) return;
+  throw usage_error(
+      fmt::format("{}: {} needs trained weights; set model.weights (--set model.weights=FILE)", target, command));
+}
+
 RunDirectory run_directory(const std::string& path) {
   RunDirectory directory{path};
   while (directory.root.size() > 1 && directory.root.back() == '/') directory.root.pop_back();

@@ -42,6 +42,9 @@ Checkpoint open_checkpoint(const std::string& path);
 void require_apart(const std::string& target, const Recipe& recipe,
                    const std::vector<std::pair<std::string_view, std::string>>& written);
 
+/// Throws Error(usage) if `target`, which `command` was given, is a recipe that names no weights.
+void require_weights(const std::string& command, const std::string& target, const Recipe& recipe);
+
 /// Opens the run directory at `path`; throws Error(data) if it is none. If the run's process was killed, its page is
 /// completed and the user told.
 RunDirectory run_directory(const std::string& path);
