@@ -18,6 +18,7 @@ struct NodeSpec {
   std::vector<std::string> inputs;           ///< names of earlier nodes; empty: the node before
   std::map<std::string, double> attributes;  ///< out_channels, kernel, stride, pad, dilation, groups, bias, dropout,
                                              ///< slope, epsilon
+  bool operator==(const NodeSpec&) const = default;
 };
 
 struct ModelSpec {

@@ -43,6 +43,7 @@ inline constexpr std::array<Named<Sparsity>, 2> kSparsities = {
 struct LayerBits {
   std::string match;  ///< a glob over the names of the fused graph's nodes: * and ?
   int weight_bits = 0, activation_bits = 0;
+  bool operator==(const LayerBits&) const = default;
 };
 
 /// What the recipe's section `quant` says about codes. All bits are 2..8.

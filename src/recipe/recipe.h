@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "src/base/names.h"
 #include "src/data/dataset.h"
 #include "src/net/int8_graph.h"
+#include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
 
@@ -121,13 +121,6 @@ struct DataRecipe {
   bool operator==(const DataRecipe&) const = default;
 };
 
-struct GraphNodeRecipe {
-  std::string name, op;
-  std::vector<std::string> inputs;
-  std::map<std::string, double> attributes;
-  bool operator==(const GraphNodeRecipe&) const = default;
-};
-
 struct ModelRecipe {
   std::string name = "small_cnn";
   std::string shortcut = "B";
@@ -139,7 +132,7 @@ struct ModelRecipe {
   std::string weights;                  ///< .safetensors, .pth, .th; empty: random, or those of `onnx`
   std::vector<std::string> new_layers;  ///< begin at random in spite of `weights`
   std::string onnx;                     ///< for name onnx: the file
-  std::vector<GraphNodeRecipe> graph;
+  std::vector<NodeSpec> graph;
   std::vector<std::string> outputs;
   bool operator==(const ModelRecipe&) const = default;
 };
@@ -188,20 +181,13 @@ struct CalibrateRecipe {
   bool operator==(const CalibrateRecipe&) const = default;
 };
 
-/// The bits of the layers that `match` names; 0: as the others.
-struct LayerBitsRecipe {
-  std::string match;  ///< a glob over names of layers: * and ?
-  int weight_bits = 0, activation_bits = 0;
-  bool operator==(const LayerBitsRecipe&) const = default;
-};
-
 struct QuantRecipe {
   ActivationScheme activation = ActivationScheme::affine_u8;
   int activation_bits = 8;
   int weight_bits = 8;
   int input_bits = 8, first_layer_bits = 8, last_layer_bits = 8;
-  int residual_bits = 0;                ///< of what multiplies nothing; 0: activation_bits
-  std::vector<LayerBitsRecipe> layers;  ///< later entries win over earlier ones
+  int residual_bits = 0;          ///< of what multiplies nothing; 0: activation_bits
+  std::vector<LayerBits> layers;  ///< later entries win over earlier ones
   WeightRange weight_codes = WeightRange::symmetric;
   Granularity weight_granularity = Granularity::per_channel;
   WeightCalibrator weight_calibrator = WeightCalibrator::minmax;

@@ -247,8 +247,8 @@ struct TypeName {
   std::string operator()(const Reference<std::vector<int>>&) const { return "list of integers"; }
   std::string operator()(const Reference<std::vector<double>>&) const { return "list of numbers"; }
   std::string operator()(const Reference<std::vector<std::string>>&) const { return "list of texts"; }
-  std::string operator()(const Reference<std::vector<GraphNodeRecipe>>&) const { return "list of nodes"; }
-  std::string operator()(const Reference<std::vector<LayerBitsRecipe>>&) const { return "list of layers"; }
+  std::string operator()(const Reference<std::vector<NodeSpec>>&) const { return "list of nodes"; }
+  std::string operator()(const Reference<std::vector<LayerBits>>&) const { return "list of layers"; }
 };
 
 }  // namespace

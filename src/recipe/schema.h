@@ -70,7 +70,7 @@ struct Choice {
 using Slot =
     std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>, Reference<std::string>,
                  Reference<std::vector<int>>, Reference<std::vector<double>>, Reference<std::vector<std::string>>,
-                 Reference<std::vector<GraphNodeRecipe>>, Reference<std::vector<LayerBitsRecipe>>, Choice>;
+                 Reference<std::vector<NodeSpec>>, Reference<std::vector<LayerBits>>, Choice>;
 
 /// A key of a recipe: where its value lives, what is allowed and what it means.
 struct Field {

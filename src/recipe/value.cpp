@@ -66,7 +66,7 @@ class Reader {
   }
 
   /// Reads {name: conv1, op: conv2d, inputs: [a, b], out_channels: 16, kernel: 3}.
-  void read(const YamlNode& node, GraphNodeRecipe& value) const {
+  void read(const YamlNode& node, NodeSpec& value) const {
     if (node.kind != Kind::map) refuse(node, "a node of the graph is a map {name, op, inputs, attributes...}");
     std::set<std::string> seen;
     for (size_t i = 0; i < node.keys.size(); ++i) {
@@ -78,7 +78,7 @@ class Reader {
   }
 
   /// Reads {match: "layer4.*", weight_bits: 4, activation_bits: 8}.
-  void read(const YamlNode& node, LayerBitsRecipe& value) const {
+  void read(const YamlNode& node, LayerBits& value) const {
     if (node.kind != Kind::map) refuse(node, "an entry is a map {match, weight_bits, activation_bits}");
     static const std::vector<std::string_view> kKeys = {"match", "weight_bits", "activation_bits"};
     std::set<std::string> seen;
@@ -144,7 +144,7 @@ class Reader {
     if (!low || !high) refuse(node, node.text.substr(0, kLongestShown) + " is out of range");
   }
 
-  void read_part(const YamlNode& key, const YamlNode& node, GraphNodeRecipe& value) const {
+  void read_part(const YamlNode& key, const YamlNode& node, NodeSpec& value) const {
     const auto& known = graph_attributes();
     if (key.text == "name") {
       read(node, value.name);
@@ -218,10 +218,10 @@ std::string to_text(const std::vector<T>& values) {
   return "[" + text + "]";
 }
 
-std::string to_text(const std::vector<GraphNodeRecipe>& nodes) {
+std::string to_text(const std::vector<NodeSpec>& nodes) {
   if (nodes.empty()) return "[]";
   std::string text;
-  for (const GraphNodeRecipe& node : nodes) {
+  for (const NodeSpec& node : nodes) {
     text += "\n    - {name: " + to_text(node.name) + ", op: " + to_text(node.op);
     if (!node.inputs.empty()) text += ", inputs: " + to_text(node.inputs);
     for (const auto& [key, value] : node.attributes) {
@@ -232,10 +232,10 @@ std::string to_text(const std::vector<GraphNodeRecipe>& nodes) {
   return text;
 }
 
-std::string to_text(const std::vector<LayerBitsRecipe>& layers) {
+std::string to_text(const std::vector<LayerBits>& layers) {
   if (layers.empty()) return "[]";
   std::string text;
-  for (const LayerBitsRecipe& layer : layers) {
+  for (const LayerBits& layer : layers) {
     text += "\n    - {match: " + to_text(layer.match);
     if (layer.weight_bits != 0) text += ", weight_bits: " + to_text(layer.weight_bits);
     if (layer.activation_bits != 0) text += ", activation_bits: " + to_text(layer.activation_bits);

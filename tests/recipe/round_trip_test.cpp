@@ -134,10 +134,10 @@ TEST(RoundTrip, Layers) {
       parse_recipe(kMinimal + "quant:\n  layers:\n    - {match: \"layer4.*\", weight_bits: 4, activation_bits: 8}\n" +
                        "    - {match: conv1, weight_bits: 2}\n    - {match: \"*?\", activation_bits: 3}\n",
                    "r.yaml");
-  EXPECT_EQ(recipe.quant.layers, (std::vector<LayerBitsRecipe>{{"layer4.*", 4, 8}, {"conv1", 2, 0}, {"*?", 0, 3}}));
+  EXPECT_EQ(recipe.quant.layers, (std::vector<LayerBits>{{"layer4.*", 4, 8}, {"conv1", 2, 0}, {"*?", 0, 3}}));
   expect_round_trip(recipe);
   EXPECT_EQ(parse_recipe(kMinimal, "r.yaml", {"quant.layers=[{match: \"layer1.*\", weight_bits: 3}]"}).quant.layers,
-            (std::vector<LayerBitsRecipe>{{"layer1.*", 3, 0}}));
+            (std::vector<LayerBits>{{"layer1.*", 3, 0}}));
 }
 
 TEST(RoundTrip, HashFollowsEveryKey) {

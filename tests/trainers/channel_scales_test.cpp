@@ -25,9 +25,7 @@ Recipe uneven(const std::string& folder, double decades = 3) {
   recipe.qat.epochs = 0;
   recipe.calibrate.images = 96;
   recipe.model.weights = folder + "/uneven.safetensors";
-  ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};
-  for (const GraphNodeRecipe& node : recipe.model.graph)
-    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  const ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4, .graph = recipe.model.graph};
   Weights weights = initial_weights(build_model(spec), 3);
   const c10::NoGradGuard no_grad;
   const at::Tensor factors = at::logspace(-decades / 2, decades / 2, 8);

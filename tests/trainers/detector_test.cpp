@@ -92,9 +92,11 @@ TEST(Detector, BeginsLastLayersAnewForOtherClasses) {
   {
     const Recipe three = parse_recipe(
         detector_recipe(folder.path(), detector_network(3), "train:\n  epochs: 1\n  batch_size: 12\n"), "3.yaml");
-    ModelSpec spec{.name = "graph", .input = {3, 64, 64}, .classes = 3, .outputs = three.model.outputs};
-    for (const GraphNodeRecipe& node : three.model.graph)
-      spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+    const ModelSpec spec{.name = "graph",
+                         .input = {3, 64, 64},
+                         .classes = 3,
+                         .graph = three.model.graph,
+                         .outputs = three.model.outputs};
     const Graph graph = build_model(spec);
     TensorFile weights;
     for (const auto& [name, tensor] : initial_weights(graph, 5))

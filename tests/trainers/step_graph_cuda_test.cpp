@@ -116,10 +116,10 @@ TEST(StepGraph, ANewSizeLeavesTheRecordings) {
 /// Returns all weights, and in QAT the observed ranges, after 60 steps on images of three sizes in mixed order.
 Weights after_steps_of_three_sizes(at::Device device, bool qat, bool recorded) {
   ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};
-  std::vector<GraphNodeRecipe> nodes = testing_trainers::tiny_nodes();
+  std::vector<NodeSpec> nodes = testing_trainers::tiny_nodes();
   nodes[6] = {"pool", "global_avg_pool", {}, {}};  // in place of flatten, so that it takes any size
   nodes[7] = {"flatten", "flatten", {}, {}};
-  for (const GraphNodeRecipe& node : nodes) spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  spec.graph = nodes;
   const Graph graph = build_model(spec);
   Weights weights = to_device(initial_weights(graph, 7), device);
   OptimizerRecipe recipe = testing_trainers::short_recipe();

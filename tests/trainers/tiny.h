@@ -71,7 +71,7 @@ inline RunData tiny_data(size_t images = 128) {
   return data;
 }
 
-inline std::vector<GraphNodeRecipe> tiny_nodes() {
+inline std::vector<NodeSpec> tiny_nodes() {
   return {{"conv1", "conv2d", {}, {{"out_channels", 8}, {"kernel", 3}, {"pad", 1}}},
           {"bn1", "batch_norm", {}, {}},
           {"relu1", "relu", {}, {}},
@@ -84,10 +84,7 @@ inline std::vector<GraphNodeRecipe> tiny_nodes() {
 }
 
 inline Graph tiny_graph() {
-  ModelSpec spec{.name = "graph", .input = {1, 8, 8}, .classes = 4};
-  for (const GraphNodeRecipe& node : tiny_nodes())
-    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
-  return build_model(spec);
+  return build_model({.name = "graph", .input = {1, 8, 8}, .classes = 4, .graph = tiny_nodes()});
 }
 
 /// A whole run on 128 synthetic images, 32 more to validate and 120 to test, a second or two.

@@ -47,8 +47,7 @@ ModelSpec model_spec(const Recipe& recipe, int classes) {
   spec.stem = from.stem;
   spec.folded = from.folded;
   spec.dropout = from.dropout;
-  for (const GraphNodeRecipe& node : from.graph)
-    spec.graph.push_back({node.name, node.op, node.inputs, node.attributes});
+  spec.graph = from.graph;
   spec.outputs = from.outputs;
   return spec;
 }
@@ -174,24 +173,22 @@ ImportedNetwork import_network(const std::string& file, int image_size, bool may
 }
 
 QuantSpec quant_spec(const QuantRecipe& quant) {
-  QuantSpec spec{.activation = quant.activation,
-                 .activation_bits = quant.activation_bits,
-                 .weight_bits = quant.weight_bits,
-                 .weight_granularity = quant.weight_granularity,
-                 .weight_range = quant.weight_codes,
-                 .sparsity = quant.sparsity,
-                 .input_bits = quant.input_bits,
-                 .first_layer_bits = quant.first_layer_bits,
-                 .last_layer_bits = quant.last_layer_bits,
-                 .residual_bits = quant.residual_bits};
-  for (const LayerBitsRecipe& layer : quant.layers)
-    spec.layers.push_back({layer.match, layer.weight_bits, layer.activation_bits});
-  return spec;
+  return {.activation = quant.activation,
+          .activation_bits = quant.activation_bits,
+          .weight_bits = quant.weight_bits,
+          .weight_granularity = quant.weight_granularity,
+          .weight_range = quant.weight_codes,
+          .sparsity = quant.sparsity,
+          .input_bits = quant.input_bits,
+          .first_layer_bits = quant.first_layer_bits,
+          .last_layer_bits = quant.last_layer_bits,
+          .residual_bits = quant.residual_bits,
+          .layers = quant.layers};
 }
 
 int least_activation_bits(const QuantRecipe& quant) {
   int bits = quant.activation_bits;
-  for (const LayerBitsRecipe& layer : quant.layers)
+  for (const LayerBits& layer : quant.layers)
     if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
   return bits;
 }
