@@ -22,20 +22,6 @@
 namespace octet::cli {
 namespace {
 
-/// The attributes of a node of the float or the int8 network.
-struct NodeAttributes {
-  const OpTraits& op;
-  Window window;
-  int groups, factor_h, factor_w, first_channel, channels;
-  bool transposed;
-};
-
-template <typename AnyNode>
-NodeAttributes attributes_of(const AnyNode& node) {
-  return {traits(node.op), node.window,        node.groups,  node.factor_h,
-          node.factor_w,   node.first_channel, node.shape.c, node.transposed};
-}
-
 /// Returns "2", or "2x1" if the numbers differ.
 std::string both(int vertical, int horizontal) {
   return vertical == horizontal ? fmt::format("{}", vertical) : fmt::format("{}x{}", vertical, horizontal);
@@ -55,31 +41,33 @@ std::string text_of(const Window& w) {
 }
 
 /// Returns for example "3x3/2 pad 1 depthwise"; default values are left out.
-std::string text_of(const NodeAttributes& node) {
-  std::string text = node.op.windowed ? text_of(node.window) : "";
+std::string text_of(const ShapeAttributes& node) {
+  const OpTraits& op = traits(node.op);
+  std::string text = op.windowed ? text_of(node.window) : "";
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : " ") + more; };
-  if (node.op.grouped && node.groups != 1)
-    add(node.op.weighted && node.groups == node.channels ? "depthwise" : fmt::format("{} groups", node.groups));
+  if (op.grouped && node.groups != 1)
+    add(op.weighted && node.groups == node.out_channels ? "depthwise" : fmt::format("{} groups", node.groups));
   if (node.transposed) add("transposed");
-  if (node.op.has_factor) add(fmt::format("times {}x{}", node.factor_h, node.factor_w));
-  if (node.op.op == Op::slice)
-    add(fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.channels - 1));
+  if (op.has_factor) add(fmt::format("times {}x{}", node.factor_h, node.factor_w));
+  if (node.op == Op::slice)
+    add(fmt::format("channels {}..{}", node.first_channel, node.first_channel + node.out_channels - 1));
   return text;
 }
 
 /// Adds the attributes with the keys of a checkpoint; the window's pad is top, left, bottom, right.
-void add_attributes(const NodeAttributes& node, nlohmann::json& to) {
-  if (node.op.windowed) {
+void add_attributes(const ShapeAttributes& node, nlohmann::json& to) {
+  const OpTraits& op = traits(node.op);
+  if (op.windowed) {
     const Window& w = node.window;
     to["window"] = {{"kernel", {w.kernel_h, w.kernel_w}},
                     {"stride", {w.stride_h, w.stride_w}},
                     {"pad", {w.pad.top, w.pad.left, w.pad.bottom, w.pad.right}},
                     {"dilation", {w.dilation_h, w.dilation_w}}};
   }
-  if (node.op.grouped) to["groups"] = node.groups;
-  if (node.op.op == Op::matmul) to["transposed"] = node.transposed;
-  if (node.op.has_factor) to["factor"] = {node.factor_h, node.factor_w};
-  if (node.op.op == Op::slice) to["first_channel"] = node.first_channel;
+  if (op.grouped) to["groups"] = node.groups;
+  if (node.op == Op::matmul) to["transposed"] = node.transposed;
+  if (op.has_factor) to["factor"] = {node.factor_h, node.factor_w};
+  if (node.op == Op::slice) to["first_channel"] = node.first_channel;
 }
 
 std::string op_text(const Int8Node& node) {
@@ -161,7 +149,7 @@ std::string text(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
     std::vector<std::string> inputs;
     for (int input : node.inputs) inputs.push_back(graph.nodes[input].name);
     weights += static_cast<long>(node.weight.size());
-    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), text_of(attributes_of(node)),
+    table.add_row({node.name, op_text(node), fmt::format("{}", fmt::join(inputs, " ")), text_of(shape_attributes(node)),
                    fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    node.float_output ? "" : fmt::format("{:.6g}", node.out.scale), code_range(node),
                    node.weight.empty() ? "" : with_thousands(static_cast<long>(node.weight.size())),
@@ -201,7 +189,7 @@ std::string json(const Int8Graph& graph, const std::vector<LayerInfo>& kernels, 
                      {"float_output", node.float_output},
                      {"weights", node.weight.size()},
                      {"kernel", kernels[i].kernel}});
-    add_attributes(attributes_of(node), nodes.back());
+    add_attributes(shape_attributes(node), nodes.back());
     if (node.op == Int8Op::lookup) nodes.back()["function"] = node.function;
     if (has_weight(node.op)) nodes.back()["weight_bits"] = node.weight_bits;
     if (has_weight(node.op)) nodes.back()["sparsity"] = node.two_of_four ? "2:4" : "none";
@@ -241,7 +229,7 @@ std::string text(const ImportedNetwork& network, const std::string& path) {
     const long own = own_weights(network, node.name);
     weights += own;
     table.add_row({node.name, std::string(op_name(node.op)), fmt::format("{}", fmt::join(inputs, " ")),
-                   text_of(attributes_of(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
+                   text_of(shape_attributes(node)), fmt::format("{}x{}x{}", node.shape.c, node.shape.h, node.shape.w),
                    own == 0 ? "" : with_thousands(own)});
   }
   std::vector<std::string> outputs;
@@ -263,7 +251,7 @@ std::string json(const ImportedNetwork& network) {
                      {"inputs", node.inputs},
                      {"shape", {node.shape.c, node.shape.h, node.shape.w}},
                      {"weights", own_weights(network, node.name)}});
-    add_attributes(attributes_of(node), nodes.back());
+    add_attributes(shape_attributes(node), nodes.back());
   }
   const nlohmann::json document = {{"name", network.graph.name},   {"opset", network.opset},
                                    {"producer", network.producer}, {"multiply_adds", multiply_adds(network.graph)},
