@@ -44,7 +44,7 @@ struct ResampleBatch {
 };
 
 /// Makes a training batch: each pixel is a sum of weights along its row, rounded to 8 bits, summed likewise along its
-/// column. By definition it is training_pixels() (src/data/transform.h) of images planned by src/data/picture_plan.h.
+/// column. By definition it is training_pixels() (src/data/transform.h) of images planned by src/data/image_plan.h.
 void cuda_resample(const ResampleShape& shape, const ResampleBatch& batch, CudaStream stream);
 
 }  // namespace octet::kernels

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/box_folder.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/data/box_annotations.h"
 #include "src/data/image_folder.h"
 
 namespace octet {
@@ -122,7 +121,29 @@ void BoxFaults::tell(std::vector<std::string>& notes) const {
                                 kind.count == 1 ? "" : (kind.noun.ends_with("x") ? "es" : "s"), kind.what, kind.first));
 }
 
-BoxFolder::BoxFolder(const DatasetSpec& spec) {
+namespace {
+
+class BoxFolder : public ImageList {
+ public:
+  explicit BoxFolder(const DatasetSpec& spec);
+  Labels labels() const override { return Labels::boxes; }
+  int label(size_t index) const override;
+  Image read(size_t index) const override;
+  void require_size(size_t index, const PictureSize& size) const override;  ///< that the annotations say, if they do
+  const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_.at(index); }
+
+ private:
+  void open_coco(const DatasetSpec& spec);
+  void open_voc(const DatasetSpec& spec);
+  void open_yolo(const DatasetSpec& spec);
+  void take(BoxAnnotations annotations, const std::string& file);
+  void take_classes(const DatasetSpec& spec, BoxAnnotations& annotations, const std::string& file);
+
+  std::vector<std::vector<BoxLabel>> boxes_;  ///< by image
+  std::vector<PictureSize> sizes_;            ///< by image; 0 x 0 where the annotations do not say
+};
+
+BoxFolder::BoxFolder(const DatasetSpec& spec) : ImageList(spec) {
   if (spec.format == "coco") open_coco(spec);
   if (spec.format == "voc") open_voc(spec);
   if (spec.format == "yolo") open_yolo(spec);
@@ -133,8 +154,7 @@ void BoxFolder::open_coco(const DatasetSpec& spec) {
   const StoredFile stored = tree.file(annotations_of(tree, spec.split));
   const std::string& file = stored.name;
   BoxAnnotations annotations = parse_coco(stored.read(), file, spec.leave_out_faults);
-  images_.emplace(image_files(annotations, tree, images_of(tree, spec.split), file, spec.leave_out_faults),
-                  spec.channels, spec.orientation);
+  files_ = image_files(annotations, tree, images_of(tree, spec.split), file, spec.leave_out_faults);
   take_classes(spec, annotations, file);
   take(std::move(annotations), file);
 }
@@ -157,8 +177,7 @@ void BoxFolder::open_voc(const DatasetSpec& spec) {
     const auto found = std::find_if(kVocEndings.begin(), kVocEndings.end(), has);
     image.file += found != kVocEndings.end() ? *found : kVocEndings.front();
   }
-  images_.emplace(image_files(annotations, tree, images, stored.name, spec.leave_out_faults), spec.channels,
-                  spec.orientation);
+  files_ = image_files(annotations, tree, images, stored.name, spec.leave_out_faults);
   for (const BoxAnnotations::Category& category : annotations.categories) class_names_.push_back(category.name);
   take(std::move(annotations), stored.name);
 }
@@ -173,10 +192,9 @@ void BoxFolder::open_yolo(const DatasetSpec& spec) {
   const auto [images, labels] = yolo_folders(tree, spec);
   LeftOut left_out;
   const std::string name = tree.describe(images);
-  std::vector<StoredFile> files = tree.images(images, left_out);
-  if (files.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
-  images_.emplace(std::move(files), spec.channels, spec.orientation);
-  take(read_yolo(*images_, tree, images, labels, class_names_, spec.leave_out_faults), tree.describe(labels));
+  files_ = tree.images(images, left_out);
+  if (files_.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
+  take(read_yolo(*this, tree, images, labels, class_names_, spec.leave_out_faults), tree.describe(labels));
   for (const std::string& note : left_out.notes(name)) notes_.push_back(note);
 }
 
@@ -219,7 +237,7 @@ int BoxFolder::label(size_t index) const {
 }
 
 Image BoxFolder::read(size_t index) const {
-  Image image = images_->read(index);
+  Image image = ImageList::read(index);
   require_size(index, {image.height, image.width});
   return image;
 }
@@ -229,5 +247,9 @@ void BoxFolder::require_size(size_t index, const PictureSize& size) const {
     throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
                                  describe(index), size.width, size.height, said.width, said.height));
 }
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_box_folder(const DatasetSpec& spec) { return std::make_unique<BoxFolder>(spec); }
 
 }  // namespace octet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 
 #include <fmt/format.h>
 

@@ -8,11 +8,8 @@
 
 #include "src/base/error.h"
 #include "src/base/random.h"
-#include "src/data/box_folder.h"
 #include "src/data/image_folder.h"
-#include "src/data/mask_folder.h"
 #include "src/data/memory_dataset.h"
-#include "src/data/synthetic.h"
 
 namespace octet {
 namespace {
@@ -33,7 +30,7 @@ const std::vector<BoxLabel>& Dataset::boxes(size_t index) const {
 
 std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   const std::string& format = spec.format;
-  if (spec.labels == Labels::pixels && format == "image_folder") return std::make_unique<MaskFolder>(spec);
+  if (spec.labels == Labels::pixels && format == "image_folder") return open_mask_folder(spec);
   if (spec.labels == Labels::pixels && format != "synthetic") {
     throw usage_error(fmt::format(
         "data.labels: pixels, but {} has a class for each picture; masks come with image_folder and synthetic",
@@ -43,15 +40,12 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
     throw usage_error(
         fmt::format("data.labels: {}, but data.format is {}: boxes come with coco, voc and yolo, and with them alone",
                     name_in(kLabels, spec.labels), format));
-  if (has_boxes(format)) return std::make_unique<BoxFolder>(spec);
-  if (format == "image_folder") return std::make_unique<ImageFolder>(spec);
+  if (has_boxes(format)) return open_box_folder(spec);
+  if (format == "image_folder") return open_image_folder(spec);
   if (spec.split != "train" && spec.split != "test") {
     throw usage_error(fmt::format("data: split '{}' of {}; allowed: train, test", spec.split, format));
   }
-  if (format == "synthetic") {
-    if (spec.labels == Labels::pixels) return std::make_unique<SyntheticScenes>(spec);
-    return std::make_unique<SyntheticDataset>(spec);
-  }
+  if (format == "synthetic") return open_synthetic(spec);
   const auto in_memory = [](MemoryImages images) { return std::make_unique<MemoryDataset>(std::move(images)); };
   if (format == "fashion_mnist") return in_memory(read_idx_folder(spec.path, spec.split, kFashion));
   if (format == "mnist") return in_memory(read_idx_folder(spec.path, spec.split, kDigits));

@@ -106,15 +106,15 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec);
 /// grey by ITU-R BT.601, alpha is dropped, 16-bit samples are cut to the upper 8 bits. Throws Error(data) that begins
 /// with `name` for corrupt or truncated data, for more than 64 Mpixel, and for more pixels than the format can hold in
 /// so many bytes.
-Image decode_image(const uint8_t* data, size_t size, int channels, const std::string& name,
+Image decode_image(std::string_view bytes, int channels, const std::string& name,
                    Orientation orientation = Orientation::as_stored);
 
 /// Decodes a PNG whose pixels are numbers, as masks have them: the places in its palette, or the samples of a grey one,
 /// of up to 8 bits. Throws as decode_image() does, and for a PNG of colours.
-Image decode_numbers(const uint8_t* data, size_t size, const std::string& name);
+Image decode_numbers(std::string_view bytes, const std::string& name);
 
 /// Returns the header of an image in memory, with the checks of decode_image() that need no pixels.
-PictureHeader decode_header(const uint8_t* data, size_t size, const std::string& name);
+PictureHeader decode_header(std::string_view bytes, const std::string& name);
 
 /// Returns how many bits of a file's samples the values of a decoded image use. For 16-bit samples, less than
 /// kFewestOf16 means a camera's 10, 12 or 14 bits, which are nearly black.

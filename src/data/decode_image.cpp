@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which format a file has, its orientation, and WebP, whose library decodes a file in one call.
 #include <fmt/format.h>
+#include <webp/decode.h>
 
 #include <algorithm>
 #include <bit>
@@ -67,18 +69,18 @@ Image to_grey(const Image& colour) {
   return grey;
 }
 
-Image decode_image(const uint8_t* data, size_t size, int channels, const std::string& name, Orientation orientation) {
+Image decode_image(std::string_view bytes, int channels, const std::string& name, Orientation orientation) {
   if (channels != 1 && channels != 3)
     throw usage_error(fmt::format("pictures of {} channels; allowed: 1, 3", channels));
-  const EncodedImage encoded{data, size, name};
+  const EncodedImage encoded(bytes, name);
   const Format& format = format_of(encoded);
   Image image = format.decode(encoded, channels);
   if (orientation == Orientation::as_stored) return image;
   return upright(std::move(image), format.header(encoded).orientation);
 }
 
-PictureHeader decode_header(const uint8_t* data, size_t size, const std::string& name) {
-  const EncodedImage encoded{data, size, name};
+PictureHeader decode_header(std::string_view bytes, const std::string& name) {
+  const EncodedImage encoded(bytes, name);
   return format_of(encoded).header(encoded);
 }
 
@@ -170,6 +172,51 @@ PictureSize upright(const PictureSize& size, int orientation) {
 
 PictureSize size_as_read(const PictureHeader& header, Orientation orientation) {
   return upright(PictureSize{header.height, header.width}, orientation == Orientation::exif ? header.orientation : 1);
+}
+
+namespace {
+
+[[noreturn]] void fail_webp(const EncodedImage& encoded, const char* what) {
+  throw data_error(encoded.name + ": WebP: " + what);
+}
+
+/// Returns the orientation in the chunk "EXIF" of the RIFF container (RFC 9649, section 2). A chunk is a name, a size
+/// and so many bytes, padded to an even number.
+int webp_orientation(const EncodedImage& encoded) {
+  constexpr size_t kRiffHeader = 12, kChunkHeader = 8;
+  for (size_t at = kRiffHeader; at < encoded.size && encoded.size - at >= kChunkHeader;) {
+    const uint8_t* chunk = encoded.data + at;
+    const size_t size = chunk[4] | size_t{chunk[5]} << 8 | size_t{chunk[6]} << 16 | size_t{chunk[7]} << 24;
+    const size_t left = encoded.size - at - kChunkHeader;
+    if (size > left) return 1;
+    if (std::memcmp(chunk, "EXIF", 4) == 0) return exif_orientation(chunk + kChunkHeader, size);
+    at += kChunkHeader + size + size % 2;
+  }
+  return 1;
+}
+
+}  // namespace
+
+PictureHeader webp_header(const EncodedImage& encoded) {
+  WebPBitstreamFeatures features = {};
+  if (WebPGetFeatures(encoded.data, encoded.size, &features) != VP8_STATUS_OK)
+    fail_webp(encoded, "damaged, or ends early");
+  if (features.has_animation != 0) fail_webp(encoded, "an animation; save the picture that is meant by itself");
+  // A lossless file may hold any number of equal pixels in a few bytes: only the image's size is bounded.
+  check_dimensions(encoded, static_cast<uint64_t>(features.width), static_cast<uint64_t>(features.height),
+                   kAnyPixelsPerByte);
+  return {.height = features.height, .width = features.width, .orientation = webp_orientation(encoded)};
+}
+
+Image decode_webp(const EncodedImage& encoded, int channels) {
+  const PictureHeader header = webp_header(encoded);
+  Image image{header.height, header.width, 3, {}};
+  const size_t stride = static_cast<size_t>(image.width) * 3;
+  image.pixels.resize(stride * static_cast<size_t>(image.height));
+  if (WebPDecodeRGBInto(encoded.data, encoded.size, image.pixels.data(), image.pixels.size(),
+                        static_cast<int>(stride)) == nullptr)
+    fail_webp(encoded, "damaged, or ends early");
+  return channels == 1 ? to_grey(image) : image;
 }
 
 }  // namespace octet

@@ -150,7 +150,7 @@ class PngDecoder {
     return true;
   }
 
-  const EncodedImage& encoded_;
+  const EncodedImage encoded_;
   Handler handler_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
@@ -169,10 +169,9 @@ Image decode_png(const EncodedImage& encoded, int channels) {
   return colour;
 }
 
-Image decode_numbers(const uint8_t* data, size_t size, const std::string& name) {
-  const EncodedImage encoded{data, size, name};
-  decode_header(data, size, name);  // says what the file is, if it is no PNG
-  return PngDecoder(encoded).decode(/*numbers=*/true);
+Image decode_numbers(std::string_view bytes, const std::string& name) {
+  decode_header(bytes, name);  // says what the file is, if it is no PNG
+  return PngDecoder({bytes, name}).decode(/*numbers=*/true);
 }
 
 std::string encode_png(const Image& image) {

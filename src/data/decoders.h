@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "src/data/dataset.h"
 
@@ -13,6 +14,8 @@ namespace octet {
 
 /// The bytes of an image file.
 struct EncodedImage {
+  EncodedImage(std::string_view bytes, const std::string& name_)
+      : data(reinterpret_cast<const uint8_t*>(bytes.data())), size(bytes.size()), name(name_) {}
   const uint8_t* data = nullptr;
   size_t size = 0;
   const std::string& name;  ///< for messages

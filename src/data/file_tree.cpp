@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/file_tree.h"
+#include "src/data/image_files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -13,7 +13,6 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
-#include "src/data/file_tree.h"
 
 namespace octet {
 namespace {
@@ -22,8 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 7> kEndings = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp"};
 constexpr uint64_t kWhole = std::numeric_limits<uint64_t>::max();
-
-const uint8_t* bytes_of(const std::string& data) { return reinterpret_cast<const uint8_t*>(data.data()); }
 
 /// Returns the names that a pattern matches, sorted; none if it is no pattern or nothing matches.
 std::vector<std::string> matches(const std::string& pattern) {
@@ -93,15 +90,14 @@ std::string file_start(const std::string& path, uint64_t most) {
 
 PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name) {
   constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
-  const auto decoded = [&](const std::string& data) { return decode_header(bytes_of(data), data.size(), name); };
   // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
   if (const std::string start = contents(kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
     try {
-      return decoded(start);
+      return decode_header(start, name);
     } catch (const Error&) {  // perhaps the start is too short: the whole file decides
     }
   }
-  return decoded(contents(kWhole));
+  return decode_header(contents(kWhole), name);
 }
 
 ImageList::ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation)
@@ -117,12 +113,6 @@ ImageList::ImageList(const std::vector<std::string>& paths, int channels, Orient
   }
   if (files_.empty()) throw data_error("no pictures: name a folder, a .tar or files");
 }
-
-ImageList::ImageList(std::vector<StoredFile> files, int channels, Orientation orientation,
-                     std::vector<std::string> notes)
-    : channels_(channels), orientation_(orientation), files_(std::move(files)), notes_(std::move(notes)) {}
-
-ImageList::~ImageList() = default;
 
 void ImageList::add(const std::string& path) {
   const size_t before = files_.size();
@@ -173,8 +163,7 @@ std::string StoredFile::read(uint64_t most) const {
 }
 
 Image ImageList::read(size_t index) const {
-  const std::string data = files_.at(index).read();
-  return decode_image(bytes_of(data), data.size(), channels_, describe(index), orientation_);
+  return decode_image(files_.at(index).read(), channels_, describe(index), orientation_);
 }
 
 std::optional<PictureHeader> ImageList::header(size_t index) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What data sets of image files share: which files are images, what is left out of a folder, and a file's bytes.
+// What data sets of image files stand on: files in folders on disk or inside a .tar, which is read in place; which of
+// them are images, and what is left out; lists of images.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "src/data/dataset.h"
 
 namespace octet {
-
-class TarFile;
 
 /// Returns ".png" for "a/b.PNG"; "files without an ending" for a file that has none.
 std::string ending_of(const std::string& name);
@@ -50,6 +50,37 @@ class LeftOut {
 /// Returns the first `most` bytes of a file on disk. Throws Error(data).
 std::string file_start(const std::string& path, uint64_t most);
 
+struct TarMember {
+  std::string name;
+  uint64_t offset = 0, size = 0;  ///< of the contents
+};
+
+/// A tar archive (POSIX.1-1988 ustar) whose members are read in place, without extracting.
+class TarFile {
+ public:
+  /// Reads all headers. Throws Error(data) for a damaged archive, and for one that needs long-name extensions.
+  explicit TarFile(const std::string& path);
+  ~TarFile();
+  TarFile(const TarFile&) = delete;
+  TarFile& operator=(const TarFile&) = delete;
+  const std::vector<TarMember>& members() const { return members_; }  ///< regular files, in the archive's order
+  /// Returns the `size` bytes at `offset`; thread-safe.
+  std::string read(uint64_t offset, uint64_t size) const;
+
+ private:
+  void read_headers();
+  [[noreturn]] void damaged(uint64_t offset, const std::string& what) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t file_size_ = 0;
+  std::vector<TarMember> members_;
+};
+
+/// Returns the archive at `path`. Its headers are read once for as long as someone holds it, for every split of a data
+/// set opens it.
+std::shared_ptr<const TarFile> open_tar(const std::string& path);
+
 /// A file on disk or in an archive.
 struct StoredFile {
   std::string name;                        ///< for messages; on disk its path
@@ -67,26 +98,61 @@ void add_images_below(const std::string& path, std::vector<StoredFile>& images, 
 /// Returns an image's header; contents(most) gives the first `most` bytes of its file, `name` stands in messages.
 PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name);
 
-/// Images without labels, for calibration: files of any folders and archives, each with label 0.
+/// The files of a data set that lie in several folders.
+class FileTree {
+ public:
+  /// root: a folder, which need not exist, or a .tar. Throws Error(data) for a damaged archive and a compressed one.
+  explicit FileTree(const std::string& root);
+
+  // Names lie below the root and may have "." and ".." in them. In an archive they may also lie below folders around
+  // all of its files, "CamVid/" in one that was made of that folder.
+
+  bool is_file(const std::string& name) const;
+  bool is_folder(const std::string& name) const;
+  bool in_archive() const { return archive_ != nullptr; }
+
+  /// Returns a file, or what messages call it.
+  StoredFile file(const std::string& name) const;
+  std::string describe(const std::string& name) const { return file(name).name; }
+
+  /// Returns the images in a folder and in all folders within it, sorted by name. Counts the other files, but hidden
+  /// ones.
+  std::vector<StoredFile> images(const std::string& folder, LeftOut& left_out) const;
+
+ private:
+  std::string in_archive(const std::string& name) const;
+
+  std::string root_;
+  std::shared_ptr<const TarFile> archive_;   ///< null: a folder
+  std::map<std::string, StoredFile> files_;  ///< of the archive, by name without "./"
+  std::set<std::string> folders_;            ///< of the archive
+  std::vector<std::string> tops_ = {""};     ///< folders around all files: "", "CamVid/", "CamVid/data/"
+};
+
+/// Images without labels, for calibration: files of any folders and archives, each with label 0. Data sets that have
+/// labels for their files derive from it.
 class ImageList : public Dataset {
  public:
   /// Each of `paths` is a folder, which is read with all folders within it; a .tar; an image file; or a pattern of
   /// such names with *, ? and [] (glob(7)). Files are sorted by name within a path; hidden ones and other kinds of
   /// files are left out, see notes(). Throws Error(data) for a path that does not exist or holds no image.
   ImageList(const std::vector<std::string>& paths, int channels, Orientation orientation);
-  /// Takes files that are found already.
-  ImageList(std::vector<StoredFile> files, int channels, Orientation orientation, std::vector<std::string> notes = {});
-  ~ImageList() override;
   size_t size() const override { return files_.size(); }
   int channels() const override { return channels_; }
   int label(size_t) const override { return 0; }
   Image read(size_t index) const override;
   std::optional<std::string> file(size_t index) const override { return files_.at(index).read(); }
-  const std::vector<std::string>& class_names() const override { return no_classes_; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string describe(size_t index) const override { return files_.at(index).name; }
   std::optional<PictureHeader> header(size_t index) const override;
   Orientation orientation() const override { return orientation_; }
   std::vector<std::string> notes() const override { return notes_; }
+
+ protected:
+  /// The caller fills in what follows.
+  explicit ImageList(const DatasetSpec& spec) : channels_(spec.channels), orientation_(spec.orientation) {}
+  std::vector<StoredFile> files_;
+  std::vector<std::string> class_names_, notes_;
 
  private:
   void add(const std::string& path);
@@ -94,8 +160,6 @@ class ImageList : public Dataset {
 
   int channels_;
   Orientation orientation_;
-  std::vector<StoredFile> files_;
-  std::vector<std::string> no_classes_, notes_;
 };
 
 }  // namespace octet

@@ -11,7 +11,7 @@
 #include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
-#include "src/data/file_tree.h"
+#include "src/data/image_files.h"
 
 namespace octet {
 namespace {
@@ -70,18 +70,35 @@ std::string classes_from(const DatasetSpec& spec) {
   return spec.classes.empty() ? "data.class_names or, without it, the training set" : spec.classes;
 }
 
-ImageFolder::ImageFolder(const DatasetSpec& spec)
-    : root_(spec.path), channels_(spec.channels), orientation_(spec.orientation) {
-  if (!fs::is_directory(root_)) refuse_compressed(root_);
-  if (fs::path(spec.path).extension() == ".tar") {
-    list_archive(spec.split);
-  } else {
-    list_folder(spec.split, /*listed=*/!spec.classes.empty() || !spec.class_names.empty());
+namespace {
+
+class ImageFolder : public ImageList {
+ public:
+  explicit ImageFolder(const DatasetSpec& spec) : ImageList(spec), root_(spec.path) {
+    if (!fs::is_directory(root_)) refuse_compressed(root_);
+    if (fs::path(spec.path).extension() == ".tar") {
+      list_archive(spec.split);
+    } else {
+      list_folder(spec.split, /*listed=*/!spec.classes.empty() || !spec.class_names.empty());
+    }
+    label_files(spec);
+    notes_ = left_out_.notes(root_);
   }
-  std::set<std::string> folders;
-  for (const File& file : files_) folders.insert(folder_of(file.name));
-  label_files(spec, {folders.begin(), folders.end()});
-}
+  int label(size_t index) const override { return labels_.at(index); }
+
+ private:
+  void list_folder(const std::string& split, bool listed);  ///< listed: the classes are known
+  void list_class(const std::string& name);
+  void list_archive(const std::string& split);
+  /// Sets the class names to those of `spec`, else to the sorted folders, and the labels of files_ from their folders.
+  void label_files(const DatasetSpec& spec);
+
+  // Until label_files() gives them their whole names, those of files_ are CLASS/NAME.
+  std::string root_;
+  std::shared_ptr<const TarFile> archive_;
+  std::vector<int> labels_;
+  LeftOut left_out_;
+};
 
 void ImageFolder::list_folder(const std::string& split, bool listed) {
   if (!split.empty()) root_ = (fs::path(root_) / split).string();
@@ -112,7 +129,7 @@ void ImageFolder::list_class(const std::string& name) {
     if (entry.is_directory()) {
       left_out_.add(kInnerFolders, file);
     } else if (entry.is_regular_file() && is_picture(file)) {
-      files_.push_back({0, file, 0, 0});
+      files_.push_back({file, nullptr, 0, 0});
     } else {
       left_out_.add(ending_of(file), file);
     }
@@ -135,7 +152,7 @@ void ImageFolder::list_archive(const std::string& split) {
       } else if (depth > 1) {
         left_out_.add(kInnerFiles, name);
       } else if (is_picture(name)) {
-        files_.push_back({0, name, member.offset, member.size});
+        files_.push_back({name, archive_, member.offset, member.size});
       } else {
         left_out_.add(ending_of(name), name);
       }
@@ -152,7 +169,9 @@ void ImageFolder::list_archive(const std::string& split) {
   if (!below.empty()) root_ += "/" + below;
 }
 
-void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> found) {
+void ImageFolder::label_files(const DatasetSpec& spec) {
+  std::set<std::string> found;
+  for (const StoredFile& file : files_) found.insert(folder_of(file.name));
   if (found.empty())
     throw data_error(
         root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
@@ -160,47 +179,38 @@ void ImageFolder::label_files(const DatasetSpec& spec, std::vector<std::string> 
         "without labels are for octet quantize");
   const std::string classes = classes_from(spec);
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
-  if (class_names_.empty()) class_names_ = found;
+  if (class_names_.empty()) class_names_.assign(found.begin(), found.end());
   std::map<std::string, int> labels;
   std::vector<std::string> absent;
   for (const std::string& name : class_names_) {
     labels.emplace(name, static_cast<int>(labels.size()));
-    if (!std::binary_search(found.begin(), found.end(), name)) absent.push_back(name);
+    if (!found.contains(name)) absent.push_back(name);
   }
-  for (File& file : files_) {
+  std::vector<std::pair<int, StoredFile>> labelled;
+  for (StoredFile& file : files_) {
     const auto label = labels.find(folder_of(file.name));
-    if (label == labels.end()) {
+    if (label == labels.end())
       throw data_error(fmt::format("{}: folder {} is not a class of {}", root_, folder_of(file.name), classes));
-    }
-    file.label = label->second;
+    labelled.emplace_back(label->second, std::move(file));
   }
   if (!absent.empty()) {
     say(fmt::format("note: {}: pictures of {} of the {} classes in {}; none of {}", root_, found.size(),
                     class_names_.size(), classes, first_few(absent)));
   }
   // Sorted by class and name, because the order of a directory listing differs between machines.
-  std::sort(files_.begin(), files_.end(),
-            [](const File& a, const File& b) { return a.label != b.label ? a.label < b.label : a.name < b.name; });
+  std::sort(labelled.begin(), labelled.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.second.name < b.second.name;
+  });
+  files_.clear();
+  for (auto& [label, file] : labelled) {
+    labels_.push_back(label);
+    file.name = (fs::path(root_) / file.name).string();
+    files_.push_back(std::move(file));
+  }
 }
 
-std::optional<std::string> ImageFolder::file(size_t index) const {
-  return contents(index, std::numeric_limits<uint64_t>::max());
-}
+}  // namespace
 
-Image ImageFolder::read(size_t index) const {
-  const std::string name = describe(index), data = contents(index, std::numeric_limits<uint64_t>::max());
-  return decode_image(reinterpret_cast<const uint8_t*>(data.data()), data.size(), channels_, name, orientation_);
-}
-
-std::optional<PictureHeader> ImageFolder::header(size_t index) const {
-  return header_of([&](uint64_t most) { return contents(index, most); }, describe(index));
-}
-
-std::string ImageFolder::contents(size_t index, uint64_t most) const {
-  const File& file = files_.at(index);
-  return archive_ ? archive_->read(file.offset, std::min(file.size, most)) : file_start(describe(index), most);
-}
-
-std::string ImageFolder::describe(size_t index) const { return (fs::path(root_) / files_.at(index).name).string(); }
+std::unique_ptr<Dataset> open_image_folder(const DatasetSpec& spec) { return std::make_unique<ImageFolder>(spec); }
 
 }  // namespace octet

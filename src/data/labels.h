@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "src/base/random.h"
-#include "src/data/compose.h"
 #include "src/data/dataset.h"
+#include "src/data/place.h"
 #include "src/data/transform.h"
 
 namespace octet {

@@ -11,9 +11,8 @@
 
 #include "src/base/random.h"
 #include "src/data/dataset.h"
+#include "src/data/image_plan.h"
 #include "src/data/labels.h"
-#include "src/data/picture_plan.h"
-#include "src/data/placed_plan.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -53,7 +52,7 @@ struct LoaderOptions {
   int batch_size = 64;
   bool train = false;  ///< shuffle, augment, drop the last short batch
   bool join = true;    ///< training: make images of several (mosaic, mixup), if the transform says so
-  bool plan = false;   ///< training: images are planned (picture_plan.h, placed_plan.h), for a GPU to decode
+  bool plan = false;   ///< training: images are planned (image_plan.h), for a GPU to decode
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/mask_folder.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <system_error>
 
@@ -13,7 +12,7 @@
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/data/decoders.h"
-#include "src/data/file_tree.h"
+#include "src/data/image_files.h"
 #include "src/data/image_folder.h"
 
 namespace octet {
@@ -22,8 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostClasses = kUnlabelled;  // a pixel of a mask is a byte
-
-const uint8_t* data_of(const std::string& bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
 
 /// Returns the number 0 .. 255 that `word` is, or -1.
 int sample_of(const std::string& word) {
@@ -112,8 +109,13 @@ std::optional<StoredFile> mask_file(const FileTree& tree, const fs::path& masks,
   return std::nullopt;
 }
 
-}  // namespace
+/// The classes of masks, and how their pixels say them.
+struct MaskClasses {
+  std::vector<std::string> names;
+  std::map<uint32_t, uint8_t> colours;  ///< 0xRRGGBB to class or kUnlabelled; empty: pixels are numbers of classes
+};
 
+/// Reads the file of spec.classes, see open_mask_folder().
 MaskClasses read_mask_classes(const std::string& path) {
   MaskClasses classes;
   std::istringstream lines(without_byte_order_mark(read_file(path)));
@@ -147,17 +149,38 @@ MaskClasses read_mask_classes(const std::string& path) {
   return classes;
 }
 
+class MaskFolder : public ImageList {
+ public:
+  explicit MaskFolder(const DatasetSpec& spec);
+  Labels labels() const override { return Labels::pixels; }
+  int label(size_t index) const override;
+  Image mask(size_t index) const override;
+  std::optional<PictureHeader> header(size_t index) const override;
+
+ private:
+  Image classes_of_colours(const Image& colours, const std::string& name) const;
+
+  std::map<uint32_t, uint8_t> colours_;  ///< MaskClasses::colours
+  std::string classes_from_;             ///< the file, or the key, for messages
+  int ignore_index_;
+  std::vector<StoredFile> masks_;  ///< by image
+};
+
 MaskFolder::MaskFolder(const DatasetSpec& spec)
-    : classes_from_(spec.classes.empty() ? "data.class_names" : spec.classes), ignore_index_(spec.ignore_index) {
+    : ImageList(spec),
+      classes_from_(spec.classes.empty() ? "data.class_names" : spec.classes),
+      ignore_index_(spec.ignore_index) {
   if (spec.classes.empty() && spec.class_names.empty())
     throw data_error(spec.path +
                      ": masks hold numbers or colours, and nothing says of which classes: name them in "
                      "data.class_names, or a file in data.classes");
-  classes_ = spec.classes.empty() ? MaskClasses{spec.class_names, {}} : read_mask_classes(spec.classes);
-  if (classes_.names.size() > kMostClasses)
+  MaskClasses classes = spec.classes.empty() ? MaskClasses{spec.class_names, {}} : read_mask_classes(spec.classes);
+  class_names_ = std::move(classes.names);
+  colours_ = std::move(classes.colours);
+  if (class_names_.size() > kMostClasses)
     throw data_error(
-        fmt::format("{}: names {} classes, more than {}", classes_from_, classes_.names.size(), kMostClasses));
-  if (!classes_.colours.empty() && ignore_index_ != kUnlabelled)
+        fmt::format("{}: names {} classes, more than {}", classes_from_, class_names_.size(), kMostClasses));
+  if (!colours_.empty() && ignore_index_ != kUnlabelled)
     throw usage_error(fmt::format(
         "data.ignore_index: means nothing with the colours of {}; leave it out, a line '- R G B' there names the "
         "colour of pixels without class",
@@ -166,14 +189,13 @@ MaskFolder::MaskFolder(const DatasetSpec& spec)
   const Layout layout = find_layout(tree, spec);
   const std::string images = tree.describe(layout.images), masks = tree.describe(layout.masks);
   LeftOut left_out;
-  std::vector<StoredFile> files =
-      layout.list.empty() ? tree.images(layout.images, left_out) : listed_images(tree, layout.list, layout.images);
-  if (files.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", images, left_out.text()));
-  images_.emplace(std::move(files), spec.channels, spec.orientation, left_out.notes(images));
+  files_ = layout.list.empty() ? tree.images(layout.images, left_out) : listed_images(tree, layout.list, layout.images);
+  if (files_.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", images, left_out.text()));
+  notes_ = left_out.notes(images);
   std::string first;
   long missing = 0;
-  for (size_t i = 0; i < images_->size(); ++i) {
-    const fs::path name = fs::path(images_->describe(i)).lexically_relative(images);
+  for (const StoredFile& file : files_) {
+    const fs::path name = fs::path(file.name).lexically_relative(images);
     const std::optional<StoredFile> mask = mask_file(tree, layout.masks, name);
     masks_.push_back(mask.value_or(StoredFile{}));
     if (!mask && missing++ == 0) first = (fs::path(masks) / name).replace_extension(".png").string();
@@ -190,12 +212,12 @@ int MaskFolder::label(size_t index) const {
 Image MaskFolder::classes_of_colours(const Image& colours, const std::string& name) const {
   Image mask{colours.height, colours.width, 1, {}};
   mask.pixels.reserve(colours.pixels.size() / 3);
-  auto found = classes_.colours.begin();
+  auto found = colours_.begin();
   for (size_t i = 0; i < colours.pixels.size(); i += 3) {
     const uint8_t* rgb = &colours.pixels[i];
     const uint32_t colour = uint32_t{rgb[0]} << 16 | uint32_t{rgb[1]} << 8 | rgb[2];
-    if (found->first != colour) found = classes_.colours.find(colour);
-    if (found == classes_.colours.end()) {
+    if (found->first != colour) found = colours_.find(colour);
+    if (found == colours_.end()) {
       const size_t pixel = i / 3, width = static_cast<size_t>(colours.width);
       throw data_error(fmt::format(
           "{}: colour {} {} {} at ({}, {}) is no class of {}; a line '- {} {} {}' there says "
@@ -210,25 +232,25 @@ Image MaskFolder::classes_of_colours(const Image& colours, const std::string& na
 Image MaskFolder::mask(size_t index) const {
   const std::string& name = masks_.at(index).name;
   const std::string bytes = masks_.at(index).read();
-  if (!classes_.colours.empty()) return classes_of_colours(decode_image(data_of(bytes), bytes.size(), 3, name), name);
-  Image mask = decode_numbers(data_of(bytes), bytes.size(), name);
+  if (!colours_.empty()) return classes_of_colours(decode_image(bytes, 3, name), name);
+  Image mask = decode_numbers(bytes, name);
   for (size_t i = 0; i < mask.pixels.size(); ++i) {
     uint8_t& pixel = mask.pixels[i];
     if (pixel == ignore_index_) {
       pixel = kUnlabelled;
-    } else if (pixel >= classes_.names.size()) {
+    } else if (pixel >= class_names_.size()) {
       const size_t width = static_cast<size_t>(mask.width);
       throw data_error(
           fmt::format("{}: {} at ({}, {}) is no class: {} names {} of them, from 0; data.ignore_index is "
                       "the number of pixels that have none ({})",
-                      name, pixel, i % width, i / width, classes_from_, classes_.names.size(), ignore_index_));
+                      name, pixel, i % width, i / width, classes_from_, class_names_.size(), ignore_index_));
     }
   }
   return mask;
 }
 
 std::optional<PictureHeader> MaskFolder::header(size_t index) const {
-  const std::optional<PictureHeader> header = images_->header(index);
+  const std::optional<PictureHeader> header = ImageList::header(index);
   const std::string& name = masks_.at(index).name;
   const PictureHeader of_mask = header_of([&](uint64_t most) { return masks_.at(index).read(most); }, name);
   const PictureSize size = size_as_read(*header, orientation()), mask{of_mask.height, of_mask.width};
@@ -237,5 +259,9 @@ std::optional<PictureHeader> MaskFolder::header(size_t index) const {
                                  describe(index), size.width, size.height, name, mask.width, mask.height));
   return header;
 }
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_mask_folder(const DatasetSpec& spec) { return std::make_unique<MaskFolder>(spec); }
 
 }  // namespace octet

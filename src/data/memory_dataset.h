@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sets that are held in memory: MNIST's idx files and CIFAR's binary files.
+// Data sets without image files: those that are held in memory (MNIST's idx files and CIFAR's binary files), and images
+// made by rule.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,5 +58,13 @@ struct CifarLayout {
 /// Appends the records of one file and interleaves their channels. Throws Error(data) naming the record.
 void append_cifar_records(const std::string& bytes, const CifarLayout& layout, const std::string& name,
                           MemoryImages& images);
+
+/// Opens images made by rule, for tests and trials without data, in integer arithmetic from spec.seed, spec.split and
+/// the index, so that they are the same on every machine. With a class each they are stripes whose direction, width and
+/// colour follow from the class: a linear classifier does poorly on them, a small CNN well. With a class for each pixel
+/// (Labels::pixels) they are discs, boxes and triangles of fine stripes on a background of broad ones, with colours and
+/// contrasts drawn alike for all, so that no pixel's colour tells its class; with synthetic_classes 2 the classes are
+/// background and shape, with 4 background, disc, box and triangle. Throws Error(usage) for another number.
+std::unique_ptr<Dataset> open_synthetic(const DatasetSpec& spec);
 
 }  // namespace octet

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images that lie in the network's input as a whole (letterbox, stretch), in evaluation and, with random changes and in
-// mosaics, in training; rotation and shear of such an image, and of the boxes in it.
+// Images that lie in the network's input as a whole (letterbox, stretch), in evaluation and, with random changes, in
+// training; rotation and shear of such an image, and of the boxes in it; training images that are made of several.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -94,5 +96,32 @@ void change_colours(Image& image, const kernels::ColourChange& by);
 /// Writes the images, each resized to its part and turned, to out, [height, width, channels] of the transform; the rest
 /// is kLetterboxGrey, of a mask kUnlabelled. Channels stay as the images have them.
 void place(std::span<const Image> images, const Transform& transform, std::span<const Placed> placed, uint8_t* out);
+
+/// An image in a training image.
+struct Tile {
+  size_t index = 0;  ///< into the data set
+  PictureSize size;
+  Placed placed;
+};
+
+struct Composition {
+  std::vector<Tile> tiles;  ///< later ones cover earlier ones
+  size_t mixed = 0;         ///< from here on they are those of the image that it is mixed with; tiles.size(): it is not
+};
+
+/// Where the images of a composition are from.
+struct ImageSource {
+  const std::vector<size_t>& others;  ///< of which those that a mosaic or mixup adds are drawn
+  /// Returns the size of an image; called once for each tile, in their order.
+  std::function<PictureSize(size_t index)> size_of;
+};
+
+/// Draws the composition of a training image that begins with image `index`. join: mosaics and mixed images are made,
+/// if the transform says so; without, it has one tile, drawn as training_pixels() draws it.
+Composition compose(size_t index, const Transform& transform, bool join, const ImageSource& source, Random& random);
+
+/// Writes what `images`, those of the tiles, show to out, [height, width, channels] of the transform.
+void write_composition(std::span<const Image> images, const Composition& composition, const Transform& transform,
+                       uint8_t* out);
 
 }  // namespace octet

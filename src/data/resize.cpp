@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/resize_filter.h"
+#include "src/data/transform.h"
 
 #include <algorithm>
 #include <cmath>
-
-#include "src/data/transform.h"
 
 namespace octet {
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/synthetic.h"
-
 #include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "src/base/error.h"
 #include "src/base/random.h"
+#include "src/data/memory_dataset.h"
 
 namespace octet {
 namespace {
@@ -70,108 +69,144 @@ Object draw_object(Random& random, int side) {
   return s;
 }
 
-}  // namespace
+/// What both kinds of synthetic images share.
+class Synthetic : public Dataset {
+ public:
+  explicit Synthetic(const DatasetSpec& spec) : spec_(spec) {}
+  size_t size() const override { return static_cast<size_t>(spec_.synthetic_size); }
+  int channels() const override { return spec_.channels; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::optional<PictureSize> common_size() const override { return PictureSize{spec_.image_size, spec_.image_size}; }
 
-SyntheticDataset::SyntheticDataset(const DatasetSpec& spec) : spec_(spec) {
-  for (int i = 0; i < spec.synthetic_classes; ++i) class_names_.push_back("pattern" + std::to_string(i));
-}
+ protected:
+  Image blank(int channels) const {
+    const int side = spec_.image_size;
+    return {side, side, channels, std::vector<uint8_t>(static_cast<size_t>(side) * side * channels)};
+  }
 
-Image SyntheticDataset::read(size_t index) const {
-  // The stripes of a class do not depend on the split or the seed, so that training and validation agree.
-  Random pattern({0, static_cast<uint64_t>(label(index))});
-  const int dx = static_cast<int>(pattern.below(97)) - 48, dy = static_cast<int>(pattern.below(97)) - 48;
-  int contrast[3];
-  for (int& c : contrast) c = 40 + static_cast<int>(pattern.below(80));
+  DatasetSpec spec_;
+  std::vector<std::string> class_names_;
+};
 
-  Random random({spec_.seed, spec_.split == "train" ? 1u : 2u, index});
-  const int place = static_cast<int>(random.below(256)), brightness = static_cast<int>(random.below(60));
-  const int side = spec_.image_size, channels = spec_.channels;
-  Image image{side, side, channels, std::vector<uint8_t>(static_cast<size_t>(side) * side * channels)};
-  uint8_t* out = image.pixels.data();
-  for (int y = 0; y < side; ++y) {
-    for (int x = 0; x < side; ++x) {
-      const int wave = triangle_wave(place + dx * x + dy * y);
-      for (int c = 0; c < channels; ++c) {
-        const int noise = static_cast<int>(random.below(64));
-        *out++ = static_cast<uint8_t>(std::min(255, brightness + wave * contrast[c] / 128 + noise));
+/// Images with one class each: stripes whose direction, width and colour follow from the class, at a random place and
+/// with noise.
+class Stripes : public Synthetic {
+ public:
+  explicit Stripes(const DatasetSpec& spec) : Synthetic(spec) {
+    for (int i = 0; i < spec.synthetic_classes; ++i) class_names_.push_back("pattern" + std::to_string(i));
+  }
+
+  int label(size_t index) const override { return static_cast<int>(index) % spec_.synthetic_classes; }
+
+  Image read(size_t index) const override {
+    // The stripes of a class do not depend on the split or the seed, so that training and validation agree.
+    Random pattern({0, static_cast<uint64_t>(label(index))});
+    const int dx = static_cast<int>(pattern.below(97)) - 48, dy = static_cast<int>(pattern.below(97)) - 48;
+    int contrast[3];
+    for (int& c : contrast) c = 40 + static_cast<int>(pattern.below(80));
+
+    Random random({spec_.seed, spec_.split == "train" ? 1u : 2u, index});
+    const int place = static_cast<int>(random.below(256)), brightness = static_cast<int>(random.below(60));
+    Image image = blank(spec_.channels);
+    uint8_t* out = image.pixels.data();
+    for (int y = 0; y < image.height; ++y) {
+      for (int x = 0; x < image.width; ++x) {
+        const int wave = triangle_wave(place + dx * x + dy * y);
+        for (int c = 0; c < image.channels; ++c) {
+          const int noise = static_cast<int>(random.below(64));
+          *out++ = static_cast<uint8_t>(std::min(255, brightness + wave * contrast[c] / 128 + noise));
+        }
       }
     }
+    return image;
   }
-  return image;
-}
 
-std::string SyntheticDataset::describe(size_t index) const {
-  return "synthetic " + spec_.split + "[" + std::to_string(index) + "]";
-}
-
-struct SyntheticScenes::Scene {
-  Random random;  ///< draws the scene first, then the noise of its pixels
-  Texture background;
-  std::vector<Object> objects;  ///< later ones lie on top
-
-  const Object* at(int x, int y) const {
-    const auto top = std::find_if(objects.rbegin(), objects.rend(), [&](const Object& s) { return s.covers(x, y); });
-    return top == objects.rend() ? nullptr : &*top;
+  std::string describe(size_t index) const override {
+    return "synthetic " + spec_.split + "[" + std::to_string(index) + "]";
   }
 };
 
-SyntheticScenes::SyntheticScenes(const DatasetSpec& spec) : spec_(spec) {
-  if (spec.synthetic_classes == 2) {
-    class_names_ = {"background", "shape"};
-  } else if (spec.synthetic_classes == 1 + Object::kKinds) {
-    class_names_ = {"background", "disc", "box", "triangle"};
-  } else {
-    throw usage_error(
-        fmt::format("data.synthetic_classes: {}; with data.labels: pixels 2 (background, shape) or 4 "
-                    "(background, disc, box, triangle)",
-                    spec.synthetic_classes));
-  }
-}
-
-SyntheticScenes::Scene SyntheticScenes::scene(size_t index) const {
-  Scene scene{Random({spec_.seed, spec_.split == "train" ? 3u : 4u, index}), {}, {}};
-  scene.background = draw_texture(scene.random, 2, 10);
-  const int count = 1 + static_cast<int>(scene.random.below(4));
-  for (int i = 0; i < count; ++i) scene.objects.push_back(draw_object(scene.random, spec_.image_size));
-  return scene;
-}
-
-int SyntheticScenes::label(size_t index) const {
-  throw usage_error(describe(index) + ": each pixel has a class of its own, the picture has none");
-}
-
-Image SyntheticScenes::read(size_t index) const {
-  Scene drawn = scene(index);
-  const int side = spec_.image_size, channels = spec_.channels;
-  Image image{side, side, channels, std::vector<uint8_t>(static_cast<size_t>(side) * side * channels)};
-  uint8_t* out = image.pixels.data();
-  for (int y = 0; y < side; ++y) {
-    for (int x = 0; x < side; ++x) {
-      const Object* object = drawn.at(x, y);
-      const Texture& texture = object ? object->texture : drawn.background;
-      for (int c = 0; c < channels; ++c) *out++ = texture.at(x, y, c, static_cast<int>(drawn.random.below(kNoise)));
+/// Images with a class for each pixel.
+class Scenes : public Synthetic {
+ public:
+  explicit Scenes(const DatasetSpec& spec) : Synthetic(spec) {
+    if (spec.synthetic_classes == 2) {
+      class_names_ = {"background", "shape"};
+    } else if (spec.synthetic_classes == 1 + Object::kKinds) {
+      class_names_ = {"background", "disc", "box", "triangle"};
+    } else {
+      throw usage_error(
+          fmt::format("data.synthetic_classes: {}; with data.labels: pixels 2 (background, shape) or 4 "
+                      "(background, disc, box, triangle)",
+                      spec.synthetic_classes));
     }
   }
-  return image;
-}
 
-Image SyntheticScenes::mask(size_t index) const {
-  const Scene drawn = scene(index);
-  const int side = spec_.image_size;
-  Image mask{side, side, 1, {}};
-  mask.pixels.reserve(static_cast<size_t>(side) * side);
-  for (int y = 0; y < side; ++y) {
-    for (int x = 0; x < side; ++x) {
-      const Object* object = drawn.at(x, y);
-      const int kind = object == nullptr ? 0 : class_names_.size() == 2 ? 1 : 1 + object->kind;
-      mask.pixels.push_back(static_cast<uint8_t>(kind));
-    }
+  Labels labels() const override { return Labels::pixels; }
+
+  int label(size_t index) const override {
+    throw usage_error(describe(index) + ": each pixel has a class of its own, the picture has none");
   }
-  return mask;
-}
 
-std::string SyntheticScenes::describe(size_t index) const {
-  return "synthetic scenes " + spec_.split + "[" + std::to_string(index) + "]";
+  Image read(size_t index) const override {
+    Scene drawn = scene(index);
+    Image image = blank(spec_.channels);
+    uint8_t* out = image.pixels.data();
+    for (int y = 0; y < image.height; ++y) {
+      for (int x = 0; x < image.width; ++x) {
+        const Object* object = drawn.at(x, y);
+        const Texture& texture = object ? object->texture : drawn.background;
+        for (int c = 0; c < image.channels; ++c)
+          *out++ = texture.at(x, y, c, static_cast<int>(drawn.random.below(kNoise)));
+      }
+    }
+    return image;
+  }
+
+  Image mask(size_t index) const override {
+    const Scene drawn = scene(index);
+    Image mask = blank(1);
+    uint8_t* out = mask.pixels.data();
+    for (int y = 0; y < mask.height; ++y) {
+      for (int x = 0; x < mask.width; ++x) {
+        const Object* object = drawn.at(x, y);
+        const int kind = object == nullptr ? 0 : class_names_.size() == 2 ? 1 : 1 + object->kind;
+        *out++ = static_cast<uint8_t>(kind);
+      }
+    }
+    return mask;
+  }
+
+  std::string describe(size_t index) const override {
+    return "synthetic scenes " + spec_.split + "[" + std::to_string(index) + "]";
+  }
+
+ private:
+  struct Scene {
+    Random random;  ///< draws the scene first, then the noise of its pixels
+    Texture background;
+    std::vector<Object> objects;  ///< later ones lie on top
+
+    const Object* at(int x, int y) const {
+      const auto top = std::find_if(objects.rbegin(), objects.rend(), [&](const Object& s) { return s.covers(x, y); });
+      return top == objects.rend() ? nullptr : &*top;
+    }
+  };
+
+  Scene scene(size_t index) const {
+    Scene scene{Random({spec_.seed, spec_.split == "train" ? 3u : 4u, index}), {}, {}};
+    scene.background = draw_texture(scene.random, 2, 10);
+    const int count = 1 + static_cast<int>(scene.random.below(4));
+    for (int i = 0; i < count; ++i) scene.objects.push_back(draw_object(scene.random, spec_.image_size));
+    return scene;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_synthetic(const DatasetSpec& spec) {
+  if (spec.labels == Labels::pixels) return std::make_unique<Scenes>(spec);
+  return std::make_unique<Stripes>(spec);
 }
 
 }  // namespace octet

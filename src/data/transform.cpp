@@ -55,18 +55,11 @@ PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
 
 PictureSize size_of(const Image& image) { return {image.height, image.width}; }
 
-/// Fills the part of the drawn square that lies inside the image.
-void cut_out(const Transform& t, const Augmentation& drawn, uint8_t* out) {
-  for (int y = std::max(drawn.cut_y, 0); y < std::min(drawn.cut_y + t.cutout, t.height); ++y) {
-    for (int x = std::max(drawn.cut_x, 0); x < std::min(drawn.cut_x + t.cutout, t.width); ++x) {
-      std::copy(t.fill.begin(), t.fill.end(), out + y * row_bytes(t) + static_cast<size_t>(x) * t.channels);
-    }
-  }
-}
-
-void erase(const Transform& t, const Rectangle& erased, uint8_t* out) {
-  for (int y = erased.top; y < erased.top + erased.height; ++y)
-    for (int x = erased.left; x < erased.left + erased.width; ++x)
+/// Fills the part of a rectangle that lies inside the input.
+void fill(const Transform& t, const Rectangle& rectangle, uint8_t* out) {
+  const Rectangle inside = shared(rectangle, t.input());
+  for (int y = inside.top; y < inside.top + inside.height; ++y)
+    for (int x = inside.left; x < inside.left + inside.width; ++x)
       std::copy(t.fill.begin(), t.fill.end(), out + y * row_bytes(t) + static_cast<size_t>(x) * t.channels);
 }
 
@@ -115,13 +108,19 @@ void augment(const Image& image, const Transform& t, Random& random, uint8_t* ou
     if (t.jitter.any()) jitter_colours(pixels, t.jitter, random);
     rand_augment(pixels, t.rand_augment, t.rand_augment_magnitude, random);
   }
-  if (t.cutout > 0) cut_out(t, drawn, out);
-  erase(t, drawn.erased, out);
+  fill(t, drawn.cut, out);
+  fill(t, drawn.erased, out);
 }
 
 bool crops(const Transform& t) { return t.fit == Fit::crop || t.fit == Fit::tensor; }
 
 }  // namespace
+
+Rectangle shared(const Rectangle& a, const Rectangle& b) {
+  const int top = std::max(a.top, b.top), left = std::max(a.left, b.left);
+  const int bottom = std::min(a.top + a.height, b.top + b.height), right = std::min(a.left + a.width, b.left + b.width);
+  return {top, left, std::max(bottom - top, 0), std::max(right - left, 0)};
+}
 
 PictureSize resized_size(const PictureSize& image, int shorter) {
   constexpr int kLongest = 1 << 15;
@@ -194,7 +193,7 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   if (crops(t)) {  // the images of InputTensors (trainers/loop) have the input's size
     centre_crop(t.resize > 0 ? resize_shorter(image, t) : image, t, out);
   } else {
-    const Placed fit{.part = fitted(size_of(image), t), .visible = {0, 0, t.height, t.width}};
+    const Placed fit{.part = fitted(size_of(image), t), .visible = t.input()};
     place({&image, 1}, t, {&fit, 1}, out);
   }
   if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
@@ -223,8 +222,9 @@ Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, R
   }
   if (t.flip) drawn.flip = random.below(2) == 1;
   if (t.cutout > 0) {  // its centre is anywhere
-    drawn.cut_y = static_cast<int>(random.below(t.height)) - t.cutout / 2;
-    drawn.cut_x = static_cast<int>(random.below(t.width)) - t.cutout / 2;
+    const int top = static_cast<int>(random.below(t.height)) - t.cutout / 2;
+    const int left = static_cast<int>(random.below(t.width)) - t.cutout / 2;
+    drawn.cut = {top, left, t.cutout, t.cutout};
   }
   if (t.random_erasing > 0) drawn.erased = draw_erased(t, random);
   return drawn;
@@ -286,10 +286,8 @@ Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<s
   const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
   const bool turn = graph.preprocessing.exif_orientation;
   const std::string data = read_file(file);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(data.data());
-  const Image image =
-      decode_image(bytes, data.size(), transform.channels, file, turn ? Orientation::exif : Orientation::as_stored);
-  const PictureHeader header = decode_header(bytes, data.size(), file);
+  const Image image = decode_image(data, transform.channels, file, turn ? Orientation::exif : Orientation::as_stored);
+  const PictureHeader header = decode_header(data, file);
   if (!turn && header.orientation != 1)
     notes.push_back(
         fmt::format("{}: read as stored, not turned as its EXIF data says (orientation {}), for so its "

@@ -29,6 +29,9 @@ struct Rectangle {
   int top = 0, left = 0, height = 0, width = 0;
 };
 
+/// Returns what two rectangles share; its height or width is 0 where that is nothing.
+Rectangle shared(const Rectangle& a, const Rectangle& b);
+
 /// Returns the part of `image` inside `rectangle`, which must lie inside the image; or all of it.
 ImageView view(const Image& image, const Rectangle& rectangle);
 ImageView view(const Image& image);
@@ -37,6 +40,23 @@ ImageView view(const Image& image);
 /// rows, rounded to 8 bits after each. Pillow and torchvision define it the same way, so a network sees the pixels that
 /// it was trained on. Reads nothing outside the view.
 Image resize(const ImageView& input, int height, int width);
+
+/// Weights are fixed point with 22 bits: a sum of 255 * weights that add up to one fits into int32.
+inline constexpr int kFilterBits = 22;
+
+/// The pixels and weights that resize() makes a row or column of: for each output position `count` inputs from `first`
+/// on, and their weights.
+struct ResizeFilter {
+  int taps = 0;
+  std::vector<int> first, count;
+  std::vector<int32_t> weights;  ///< [outputs, taps], of which `count` are used
+
+  size_t outputs() const { return first.size(); }
+};
+
+/// Returns the filter of one axis of resize(). With as many outputs as inputs it is the identity. Whatever resizes by
+/// it, in fixed point and with columns rounded to 8 bits before rows, gives the bytes of resize().
+ResizeFilter triangle_filter(int inputs, int outputs);
 
 /// Resizes to the nearest pixels, whose centres lie where those of resize() do: for masks, since classes have no mean.
 Image resize_nearest(const ImageView& input, int height, int width);
@@ -78,6 +98,7 @@ struct Transform {
   ChannelOrder order = ChannelOrder::rgb;
   bool classes = false;  ///< pixels are classes, see mask_transform()
 
+  Rectangle input() const { return {0, 0, height, width}; }
   bool turns() const { return degrees > 0 || shear > 0; }
   bool joins() const { return mosaic > 0 || mixup > 0; }  ///< makes images of several
 };
@@ -113,11 +134,11 @@ Placement placement(const PictureSize& image, const Transform& transform);
 
 /// The random choices for one training image.
 struct Augmentation {
-  Rectangle part;            ///< random_resized_crop: what is resized to height x width. Else the crop, which starts
-                             ///< outside the image where it reaches into the padding
-  bool flip = false;         ///< after the crop
-  int cut_y = 0, cut_x = 0;  ///< upper left corner of the cutout, which may reach over the borders
-  Rectangle erased;          ///< of random_erasing; empty: nothing
+  Rectangle part;     ///< random_resized_crop: what is resized to height x width. Else the crop, which starts
+                      ///< outside the image where it reaches into the padding
+  bool flip = false;  ///< after the crop
+  Rectangle cut;      ///< the cutout, which may reach over the borders; empty: none
+  Rectangle erased;   ///< of random_erasing; empty: nothing
 };
 
 /// Draws the augmentation of an image of that size (after the resize, if there is one without random_resized_crop).

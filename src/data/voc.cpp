@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "src/base/error.h"
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 
 namespace octet {
 namespace {

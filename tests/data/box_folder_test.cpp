@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images with boxes: the files that are found, and boxes that move as the pixels of training images do.
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Annotations of boxes in COCO's JSON: what is read, what is told, what is refused by name.
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 
 #include <gtest/gtest.h>
 

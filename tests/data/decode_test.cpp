@@ -19,9 +19,7 @@ using testing::jpeg_bytes;
 using testing::noise;
 using testing::png_bytes;
 
-Image decode(const std::string& bytes, int channels) {
-  return decode_image(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), channels, "picture");
-}
+Image decode(const std::string& bytes, int channels) { return decode_image(bytes, channels, "picture"); }
 
 int largest_difference(const Image& a, const Image& b) {
   EXPECT_EQ(a.height, b.height);

@@ -16,9 +16,7 @@ using testing::expect_part;
 using testing::noise;
 using testing::webp_bytes;
 
-Image decoded(const std::string& bytes, int channels = 3) {
-  return decode_image(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), channels, "picture");
-}
+Image decoded(const std::string& bytes, int channels = 3) { return decode_image(bytes, channels, "picture"); }
 
 std::string little(uint32_t value, size_t bytes) {
   std::string text;
@@ -174,8 +172,7 @@ TEST(Png, ABlackPageOfOneBitIsNotTooLargeForItsBytes) {
 TEST(Png, BitsInUseOfSixteen) {
   const auto bits_of = [](int high, int low) {
     const std::string bytes = grey_png(1, 2, 16, text({0, high, low, 0, 0, 1}));
-    const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-    const PictureHeader header = decode_header(data, bytes.size(), "picture");
+    const PictureHeader header = decode_header(bytes, "picture");
     EXPECT_EQ(header.bits, 16);
     return bits_in_use(header, decoded(bytes, 1));
   };

@@ -208,7 +208,7 @@ TEST(Png, ComesBackPixelByPixel) {
   for (const int channels : {1, 3}) {
     const Image image = testing::noise(5, 9, channels, 4);
     const std::string file = encode_png(image);
-    const Image back = decode_image(reinterpret_cast<const uint8_t*>(file.data()), file.size(), channels, "memory");
+    const Image back = decode_image(file, channels, "memory");
     EXPECT_EQ(back.height, 5);
     EXPECT_EQ(back.width, 9);
     EXPECT_EQ(back.pixels, image.pixels);

@@ -43,12 +43,10 @@ Image stored_of(const Image& seen, int orientation) {
 }
 
 Image decode(const std::string& bytes, int channels, Orientation orientation) {
-  return decode_image(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), channels, "picture", orientation);
+  return decode_image(bytes, channels, "picture", orientation);
 }
 
-PictureHeader header_of(const std::string& bytes) {
-  return decode_header(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), "picture");
-}
+PictureHeader header_of(const std::string& bytes) { return decode_header(bytes, "picture"); }
 
 int orientation_of(const std::string& exif) {
   return exif_orientation(reinterpret_cast<const uint8_t*>(exif.data()), exif.size());

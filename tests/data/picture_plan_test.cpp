@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of training images: what they say is made of which pixels is what training_pixels() makes; which files a GPU
 // decodes.
-#include "src/data/picture_plan.h"
+#include "src/data/image_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -161,8 +161,7 @@ TEST(PicturePlan, DecodedByTheCpuAfterAll) {
   const std::string jpeg = jpeg_bytes(gradient(40, 60, 3), 90);
   PicturePlan plan = plan_of("a.jpg", jpeg);
   decode_by_cpu(plan, 3, "a.jpg", "refused");
-  EXPECT_EQ(plan.image.pixels,
-            decode_image(reinterpret_cast<const uint8_t*>(jpeg.data()), jpeg.size(), 3, "a.jpg").pixels);
+  EXPECT_EQ(plan.image.pixels, decode_image(jpeg, 3, "a.jpg").pixels);
   EXPECT_TRUE(plan.file.empty());
   EXPECT_EQ(plan.why_cpu, "refused");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans of placed images, made by the arithmetic of the GPU's kernel, are the pixels of place(), and their labels are
 // those of the loader's own batches.
-#include "src/data/placed_plan.h"
+#include "src/data/image_plan.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

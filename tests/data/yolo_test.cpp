@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 #include "tests/data/pictures.h"
 #include "tests/error_of.h"
 

@@ -9,7 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 
 namespace {
 

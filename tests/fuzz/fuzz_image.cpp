@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JPEG, PNG, BMP and WebP with their EXIF data, in colour and grey, and the resize behind them.
 #include <cstdlib>
+#include <string_view>
 
 #include "src/base/error.h"
 #include "src/data/decoders.h"
@@ -14,9 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   transform.even_margin = true;
   const int of_exif = octet::exif_orientation(data, size);  // the data itself as EXIF
   if (of_exif < 1 || of_exif > 8) std::abort();
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
-    const octet::Image image = octet::decode_image(data, size, transform.channels, "fuzz", octet::Orientation::exif);
-    const octet::PictureHeader header = octet::decode_header(data, size, "fuzz");
+    const octet::Image image = octet::decode_image(bytes, transform.channels, "fuzz", octet::Orientation::exif);
+    const octet::PictureHeader header = octet::decode_header(bytes, "fuzz");
     const octet::PictureSize seen = octet::upright(octet::PictureSize{header.height, header.width}, header.orientation);
     if (seen.height != image.height || seen.width != image.width) std::abort();
     if (octet::evaluation_image(image, transform).pixels.size() != size_t{64} * transform.channels) std::abort();

@@ -65,7 +65,7 @@ TEST_F(Boxes, RunPrintsAndDrawsThem) {
                                          {"width", 16.0},
                                          {"height", 8.0}}}));
   const std::string drawn = read_file(path("images/wide_boxes.png"));
-  const Image picture = decode_image(reinterpret_cast<const uint8_t*>(drawn.data()), drawn.size(), 3, "wide_boxes.png");
+  const Image picture = decode_image(drawn, 3, "wide_boxes.png");
   EXPECT_EQ((PictureSize{picture.height, picture.width}), (PictureSize{32, 64}));
   const auto pixel = [&](int x, int y) {
     return std::vector<int>(&picture.pixels[(y * 64 + x) * 3], &picture.pixels[(y * 64 + x) * 3 + 3]);

@@ -110,7 +110,7 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
   const json found = json::parse(ran.out).at(0).at("top");
   EXPECT_EQ(found.size(), 2u);
   const std::string png = read_file(path("masks/picture_mask.png"));
-  const Image mask = decode_image(reinterpret_cast<const uint8_t*>(png.data()), png.size(), 1, "mask");
+  const Image mask = decode_image(png, 1, "mask");
   ASSERT_EQ(mask.pixels.size(), 256u);
   long shapes = 0;
   for (const uint8_t pixel : mask.pixels) {
@@ -124,7 +124,7 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
   const Answer drawn = octet({"run", path("run"), path("picture.png"), "--out", path("classes.png"), "--quiet"});
   ASSERT_EQ(drawn.code, 0) << drawn.err;
   const std::string over = read_file(path("classes.png"));
-  EXPECT_EQ(decode_image(reinterpret_cast<const uint8_t*>(over.data()), over.size(), 3, "classes.png").width, 16);
+  EXPECT_EQ(decode_image(over, 3, "classes.png").width, 16);
   expect_refusal(octet({"run", path("run"), path("picture.png"), path("picture.png"), "--masks", path("masks")}), 2,
                  {"picture_mask.png", "two calls"});
   expect_refusal(octet({"run", path("run"), path("picture.png"), "--masks", path("none")}), 3, {"no such folder"});

@@ -36,12 +36,13 @@ std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, c
   const int classes = graph.classes();
   if (options.pictures.size() != 1)
     throw usage_error("evaluate: of a file give --images FOLDER, a folder or .tar with a folder of each class");
-  const auto images = std::make_shared<ImageFolder>(
-      DatasetSpec{.path = options.pictures.front(),
-                  .classes = options.classes,
-                  .class_names = options.classes.empty() ? graph.class_names : std::vector<std::string>{},
-                  .channels = graph.input_shape().c,
-                  .orientation = orientation_of(graph)});
+  const std::shared_ptr<const Dataset> images =
+      open_dataset({.format = "image_folder",
+                    .path = options.pictures.front(),
+                    .classes = options.classes,
+                    .class_names = options.classes.empty() ? graph.class_names : std::vector<std::string>{},
+                    .channels = graph.input_shape().c,
+                    .orientation = orientation_of(graph)});
   if (const size_t found = images->class_names().size(); found != static_cast<size_t>(classes))
     throw usage_error(fmt::format(
         "{}: {} classes, {} has {}: --classes-file FILE names the folder of each class, a line a class, in their order",

@@ -16,7 +16,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/data/box_folder.h"
+#include "src/data/box_annotations.h"
 #include "src/data/decoders.h"
 #include "src/data/image_files.h"
 #include "src/data/image_folder.h"

@@ -9,7 +9,7 @@
 #include "kernels/operators/resample.h"
 #include "src/base/error.h"
 #include "src/base/progress.h"
-#include "src/data/picture_plan.h"
+#include "src/data/image_plan.h"
 #include "src/train/model/threads.h"
 
 namespace octet {

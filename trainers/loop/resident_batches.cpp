@@ -87,8 +87,8 @@ class ResidentBatches : public Batches {
             .label = data_.train_set->label(data_.train[index]),
             .top = small(drawn.part.top),
             .left = small(drawn.part.left),
-            .cut_y = small(drawn.cut_y),
-            .cut_x = small(drawn.cut_x),
+            .cut_y = small(drawn.cut.top),
+            .cut_x = small(drawn.cut.left),
             .flip = drawn.flip};
   }
 

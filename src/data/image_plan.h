@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training image needs so that a GPU can decode it and make its pixels, here for crops: the bytes of its file,
-// and of which of its pixels each pixel of the network's input is made. The random numbers are those of
-// training_pixels().
+// What a training image needs so that a GPU can decode its files and make its pixels (data.decode: gpu): the bytes of
+// the files, and of which of their pixels each pixel of the network's input is made, for crops and for images that are
+// placed (Fit other than crop). The random numbers are those that the CPU draws: training_pixels(), compose().
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 
+#include "kernels/operators/place.h"
 #include "src/data/dataset.h"
-#include "src/data/resize_filter.h"
+#include "src/data/place.h"
 #include "src/data/transform.h"
 
 namespace octet {
@@ -37,11 +39,25 @@ std::string why_not_planned(const Transform& transform);
 /// as it and read_picture_file() do.
 PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& transform, Random& random);
 
-/// Returns the filter of an axis of the network's input: `wanted` places of a filter's, from `start` on, which may
-/// reach over its ends; mirrored; over inputs that begin at `offset`.
-ResizeFilter part_of(const ResizeFilter& whole, int start, int wanted, bool mirrored, int offset);
-
 /// Decodes a file by the CPU after all, as Dataset::read() does, and notes why.
 void decode_by_cpu(PictureFile& picture, int channels, const std::string& name, const std::string& why);
+
+/// One image of a composition, as far as it is seen.
+struct TilePlan : PictureFile {
+  size_t index = 0;            ///< into the data set
+  kernels::PlacedTile tile;    ///< all but its pixels, and where its filters begin
+  ResizeFilter rows, columns;  ///< of the places in tile.kept, mirrored if the image is
+};
+
+struct PlacedPlan {
+  std::vector<TilePlan> tiles;  ///< later ones cover earlier ones; what is not seen has none
+  size_t mixed = 0;             ///< from here on they are those of the image that it is mixed with
+  bool two = false;             ///< whether it is mixed, with an image of which nothing may be seen
+};
+
+/// Draws a composition (see compose()) and plans its pixels. Reads of the images their files, if a GPU decodes them,
+/// and else their pixels. Throws Error(data) as read_picture_file() does, with the name of the image.
+PlacedPlan plan_placed(const Dataset& dataset, const std::vector<size_t>& others, size_t index,
+                       const Transform& transform, bool join, Random& random, Composition& composition);
 
 }  // namespace octet
