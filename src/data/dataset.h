@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data sets as uint8 images with labels. They are checked when opened: magic numbers, sizes, label range, class count.
+// Data sets as uint8 images with labels (classes, masks or boxes). They are checked when opened: magic numbers, sizes,
+// label range, class count.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +14,6 @@
 #include <vector>
 
 #include "src/base/names.h"
-#include "src/data/boxes.h"
 
 namespace octet {
 
@@ -49,6 +50,42 @@ inline constexpr std::array<Named<Labels>, 3> kLabels = {
 
 /// The value in a mask of a pixel whose class is unknown, or that the network is not shown (padding, cutout).
 inline constexpr uint8_t kUnlabelled = 255;
+
+/// A box in an image, in its pixels; (0, 0) is the upper left corner of the upper left one.
+struct Box {
+  double x = 0, y = 0;  ///< the upper left corner
+  double width = 0, height = 0;
+  double area() const { return width * height; }
+  bool operator==(const Box&) const = default;
+};
+
+/// Returns the area that two boxes share.
+inline double intersection(const Box& a, const Box& b) {
+  const double width = std::min(a.x + a.width, b.x + b.width) - std::max(a.x, b.x);
+  const double height = std::min(a.y + a.height, b.y + b.height) - std::max(a.y, b.y);
+  return width > 0 && height > 0 ? width * height : 0;
+}
+
+/// Returns intersection over union, 0 where nothing is shared.
+inline double intersection_over_union(const Box& a, const Box& b) {
+  const double shared = intersection(a, b);
+  return shared > 0 ? shared / (a.area() + b.area() - shared) : 0;
+}
+
+/// What annotations say is in an image.
+struct BoxLabel {
+  Box box;
+  int class_index = 0;
+  double area = 0;     ///< of the object, by which COCO tells small from large: of its outline where there is one
+  bool crowd = false;  ///< several objects that have no boxes of their own
+};
+
+/// What a detector found.
+struct Detection {
+  Box box;
+  int class_index = 0;
+  double score = 0;  ///< 0..1
+};
 
 class Dataset {
  public:

@@ -12,7 +12,7 @@
 
 #include "kernels/operators/place.h"
 #include "src/base/random.h"
-#include "src/data/boxes.h"
+#include "src/data/dataset.h"
 #include "src/data/transform.h"
 
 namespace octet {

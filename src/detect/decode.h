@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what the outputs of a detector or of a network of segmentation hold to boxes and classes in an image's own
-// pixels.
+// pixels, and to an image that shows them to people.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/core/quantize.h"
-#include "src/data/boxes.h"
+#include "src/data/dataset.h"
 #include "src/data/transform.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
@@ -84,5 +87,20 @@ Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize
 /// Returns what is left when of two detections of one class that overlap more than `iou_threshold` the one of the lower
 /// score is left out (non-maximum suppression), the highest score first; of equal scores the first stays.
 std::vector<Detection> suppress(std::vector<Detection> detections, double iou_threshold);
+
+/// Returns the image, in colour, with a frame around each box and the class and score above it; a class has one colour.
+/// class_names: by class; without one it is called by its number. Lines and letters grow with the image.
+Image draw_boxes(const Image& image, std::span<const Detection> detections, std::span<const std::string> class_names);
+
+/// Returns the image, in colour, half under the colours of its pixels' classes, whose names stand in its upper left
+/// corner in the order of their shares. mask: the class of each pixel; what is kUnlabelled stays as it is.
+Image draw_classes(const Image& image, const Image& mask, std::span<const std::string> class_names);
+
+/// The letters on such an image: 5 x 7 pixels each.
+inline constexpr int kLetterWidth = 5, kLetterHeight = 7;
+
+/// Returns the rows of a letter from the top; bit 4 is the pixel on the left. There are capitals, which small letters
+/// are shown as, digits and some signs; other characters are a frame.
+std::array<uint8_t, kLetterHeight> letter(char character);
 
 }  // namespace octet

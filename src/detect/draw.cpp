@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/detect/draw.h"
+#include "src/detect/decode.h"
 
 #include <fmt/format.h>
 

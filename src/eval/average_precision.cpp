@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/eval/average_precision.h"
+#include "src/eval/metrics.h"
 
 #include <algorithm>
 #include <bitset>

@@ -17,7 +17,6 @@
 #include "src/data/loader.h"
 #include "src/detect/decode.h"
 #include "src/engine/engine.h"
-#include "src/eval/average_precision.h"
 #include "src/eval/metrics.h"
 #include "src/net/int8_graph.h"
 
@@ -120,7 +119,7 @@ struct Evaluation {
   long images = 0;
   double top1 = 0, top5 = 0;  ///< shares of the answers, 0..1
   double mean_iou = 0;        ///< of segmentations
-  double ap = 0, ap50 = 0;    ///< of detectors (src/eval/average_precision.h)
+  double ap = 0, ap50 = 0;    ///< of detectors (src/eval/metrics.h)
   double loss = 0;            ///< mean cross-entropy of the answers; of detectors 1 - AP, NaN if an output is no number
   /// Speed of run() alone, without decoding. The first batch is a warm-up, unless it is the only one.
   double images_per_second = 0;

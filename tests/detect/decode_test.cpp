@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "kernels/core/quantize.h"
-#include "src/detect/draw.h"
 #include "tests/detect/detector.h"
 #include "tests/error_of.h"
 

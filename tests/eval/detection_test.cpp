@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "src/base/random.h"
-#include "src/eval/average_precision.h"
 #include "src/eval/evaluate.h"
+#include "src/eval/metrics.h"
 #include "tests/error_of.h"
 #include "tests/eval/shared.h"
 

@@ -14,7 +14,7 @@
 #include "src/data/dataset.h"
 #include "src/detect/decode.h"
 #include "src/engine/engine.h"
-#include "src/eval/average_precision.h"
+#include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"
 
 namespace octet::testing_trainers {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // average_precision() against pycocotools (tests/witness/coco_ap.py) on random sets with crowds, equal scores and
 // overlaps, images and classes without labels or detections, and more detections than count.
-#include "src/eval/average_precision.h"
+#include "src/eval/metrics.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
-#include "src/detect/draw.h"
+#include "src/detect/decode.h"
 
 namespace octet::cli {
 

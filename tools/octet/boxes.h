@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/boxes.h"
+#include "src/data/dataset.h"
 #include "src/detect/decode.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"

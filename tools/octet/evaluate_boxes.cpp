@@ -22,7 +22,7 @@
 #include "src/data/image_folder.h"
 #include "src/data/loader.h"
 #include "src/engine/engine.h"
-#include "src/eval/average_precision.h"
+#include "src/eval/metrics.h"
 #include "tools/octet/boxes.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"

@@ -26,7 +26,7 @@
 #include "src/base/threads.h"
 #include "src/data/loader.h"
 #include "src/data/transform.h"
-#include "src/detect/draw.h"
+#include "src/detect/decode.h"
 #include "src/engine/engine.h"
 #include "src/eval/metrics.h"
 #include "src/net/checkpoint.h"

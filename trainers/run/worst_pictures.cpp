@@ -7,8 +7,7 @@
 #include <string>
 
 #include "src/data/loader.h"
-#include "src/detect/draw.h"
-#include "src/eval/average_precision.h"
+#include "src/detect/decode.h"
 #include "src/eval/metrics.h"
 
 namespace octet {

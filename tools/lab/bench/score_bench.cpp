@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 #include "src/base/random.h"
-#include "src/eval/average_precision.h"
 #include "src/eval/evaluate.h"
+#include "src/eval/metrics.h"
 
 namespace {
 
