@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/report/headline.h"
-
+// The results of a report in a few figures, and the report as text for the terminal.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "src/base/text.h"
+#include "src/report/html.h"
+#include "src/report/report.h"
 
 namespace octet {
 namespace {

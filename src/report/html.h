@@ -73,6 +73,12 @@ std::string html_section(const std::string& id, const std::string& heading, cons
 std::string html_cards_page(const std::string& title, const std::string& what, const std::vector<Card>& cards,
                             const std::string& sections);
 
+/// Returns cards of what int8 costs and gains: score, differing codes, size and speed, as far as they are known.
+std::vector<Card> result_cards(const Report& report);
+
+/// Returns the score of every row as bars.
+BarChart accuracy_chart(const Report& report);
+
 // Sections of the page that report_html() writes. Each is "" if the report has nothing to show there.
 std::string pictures_section(const Report& report);   ///< test images of a segmentation, their labels and predictions
 std::string training_section(const Report& report);   ///< loss, score and learning rate by epoch

@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "src/base/text.h"
-#include "src/report/headline.h"
 #include "src/report/html.h"
+#include "src/report/report.h"
 #include "src/report/svg.h"
 
 namespace octet {

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "src/base/text.h"
-#include "src/report/headline.h"
 #include "src/report/html.h"
+#include "src/report/report.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "src/base/files.h"
 #include "src/base/text.h"
-#include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
 

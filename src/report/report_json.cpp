@@ -2,7 +2,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "src/report/headline.h"
 #include "src/report/report.h"
 
 namespace octet {

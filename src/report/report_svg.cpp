@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
 #include "src/report/svg.h"

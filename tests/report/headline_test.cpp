@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the report says first: whether int8 costs anything, and against what.
-#include "src/report/headline.h"
+#include "src/report/report.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "src/report/headline.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
 #include "tests/report/full_report.h"

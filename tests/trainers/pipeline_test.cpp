@@ -10,7 +10,7 @@
 #include "src/base/files.h"
 #include "src/quant/convert.h"
 #include "src/quant/plan.h"
-#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/loop/train.h"
 #include "trainers/run/measure.h"

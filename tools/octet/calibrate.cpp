@@ -14,7 +14,7 @@
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
 #include "src/recipe/run.h"
-#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "src/train/model/threads.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/target.h"

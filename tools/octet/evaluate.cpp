@@ -14,7 +14,6 @@
 #include "src/data/image_folder.h"
 #include "src/data/transform.h"
 #include "src/engine/engine.h"
-#include "src/report/headline.h"
 #include "src/report/report.h"
 #include "tools/octet/boxes.h"
 #include "tools/octet/commands.h"

@@ -12,7 +12,7 @@
 #include "src/net/checkpoint.h"
 #include "src/net/onnx/onnx.h"
 #include "src/quant/convert.h"
-#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/gpu.h"

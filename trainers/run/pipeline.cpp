@@ -7,7 +7,7 @@
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/recipe/run.h"
-#include "src/report/headline.h"
+#include "src/report/report.h"
 #include "src/train/model/threads.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/training_state.h"
