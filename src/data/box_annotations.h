@@ -18,15 +18,15 @@ struct BoxAnnotations {
     int64_t id = 0;
     std::string name;
   };
-  struct Picture {
+  struct AnnotatedImage {
     int64_t id = 0;
     std::string file;  ///< relative to the folder of the images
-    PictureSize size;  ///< 0 x 0 where the file does not say
+    ImageSize size;    ///< 0 x 0 where the file does not say
     std::vector<BoxLabel> labels;
   };
-  std::vector<Category> categories;  ///< by ascending id; BoxLabel::class_index is a place here
-  std::vector<Picture> images;       ///< by ascending id, those without boxes too
-  std::vector<std::string> notes;    ///< what the user should know: boxes outside their image or without area
+  std::vector<Category> categories;    ///< by ascending id; BoxLabel::class_index is a place here
+  std::vector<AnnotatedImage> images;  ///< by ascending id, those without boxes too
+  std::vector<std::string> notes;      ///< what the user should know: boxes outside their image or without area
 };
 
 /// What is wrong with the boxes and images of annotations: counted by kind, with the place of the first.
@@ -36,7 +36,7 @@ class BoxFaults {
   explicit BoxFaults(bool leave_out = false) : leaves_out_(leave_out) {}
   /// Counts a box that reaches more than a pixel over its image (COCO's own do by parts of one), or has no area. An
   /// image of 0 x 0 holds all.
-  void look_at(const Box& box, const PictureSize& image, const std::string& where);
+  void look_at(const Box& box, const ImageSize& image, const std::string& where);
   /// Throws Error(data) of what is wrong at that place, or counts the box or image ("box", "image") that is left out.
   void leave_out(const std::string& noun, const std::string& where, const std::string& what);
   void tell(std::vector<std::string>& notes) const;  ///< appends how many there are of each kind

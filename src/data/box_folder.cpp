@@ -46,9 +46,9 @@ std::string images_of(const FileTree& tree, const std::string& split) {
 std::vector<StoredFile> image_files(BoxAnnotations& annotations, const FileTree& tree, const std::string& folder,
                                     const std::string& file, bool leave_out) {
   std::vector<StoredFile> files;
-  std::vector<BoxAnnotations::Picture> found;
+  std::vector<BoxAnnotations::AnnotatedImage> found;
   std::string first;
-  for (BoxAnnotations::Picture& image : annotations.images) {
+  for (BoxAnnotations::AnnotatedImage& image : annotations.images) {
     const std::string name = (fs::path(folder) / image.file).string();
     const StoredFile stored = tree.file(name);
     if (tree.is_file(name)) {
@@ -94,7 +94,7 @@ std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const Dat
                   spec.path, spec.split, fmt::join(tried, ", ")));
 }
 
-void BoxFaults::look_at(const Box& box, const PictureSize& image, const std::string& where) {
+void BoxFaults::look_at(const Box& box, const ImageSize& image, const std::string& where) {
   const bool known = image.width > 0;
   if (known &&
       (box.x < -1 || box.y < -1 || box.x + box.width > image.width + 1 || box.y + box.height > image.height + 1))
@@ -129,7 +129,7 @@ class BoxFolder : public ImageList {
   Labels labels() const override { return Labels::boxes; }
   int label(size_t index) const override;
   Image read(size_t index) const override;
-  void require_size(size_t index, const PictureSize& size) const override;  ///< that the annotations say, if they do
+  void require_size(size_t index, const ImageSize& size) const override;  ///< that the annotations say, if they do
   const std::vector<BoxLabel>& boxes(size_t index) const override { return boxes_.at(index); }
 
  private:
@@ -140,7 +140,7 @@ class BoxFolder : public ImageList {
   void take_classes(const DatasetSpec& spec, BoxAnnotations& annotations, const std::string& file);
 
   std::vector<std::vector<BoxLabel>> boxes_;  ///< by image
-  std::vector<PictureSize> sizes_;            ///< by image; 0 x 0 where the annotations do not say
+  std::vector<ImageSize> sizes_;              ///< by image; 0 x 0 where the annotations do not say
 };
 
 BoxFolder::BoxFolder(const DatasetSpec& spec) : ImageList(spec) {
@@ -170,7 +170,7 @@ void BoxFolder::open_voc(const DatasetSpec& spec) {
   const StoredFile stored = tree.file(list);
   const std::vector<std::string> given = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
   BoxAnnotations annotations = read_voc(tree, "Annotations", read_voc_list(stored), given, spec.leave_out_faults);
-  for (BoxAnnotations::Picture& image : annotations.images) {
+  for (BoxAnnotations::AnnotatedImage& image : annotations.images) {
     const auto has = [&](const char* ending) {
       return tree.is_file(fmt::format("{}/{}{}", images, image.file, ending));
     };
@@ -193,13 +193,13 @@ void BoxFolder::open_yolo(const DatasetSpec& spec) {
   LeftOut left_out;
   const std::string name = tree.describe(images);
   files_ = tree.images(images, left_out);
-  if (files_.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
+  if (files_.empty()) throw data_error(fmt::format("{}: no image (JPEG, PNG, BMP, WebP){}", name, left_out.text()));
   take(read_yolo(*this, tree, images, labels, class_names_, spec.leave_out_faults), tree.describe(labels));
   for (const std::string& note : left_out.notes(name)) notes_.push_back(note);
 }
 
 void BoxFolder::take(BoxAnnotations annotations, const std::string& file) {
-  for (BoxAnnotations::Picture& image : annotations.images) {
+  for (BoxAnnotations::AnnotatedImage& image : annotations.images) {
     boxes_.push_back(std::move(image.labels));
     sizes_.push_back(image.size);
   }
@@ -217,7 +217,7 @@ void BoxFolder::take_classes(const DatasetSpec& spec, BoxAnnotations& annotation
       class_names_.push_back(category.name);
     }
   BoxFaults faults(spec.leave_out_faults);
-  for (BoxAnnotations::Picture& image : annotations.images)
+  for (BoxAnnotations::AnnotatedImage& image : annotations.images)
     std::erase_if(image.labels, [&](BoxLabel& label) {
       const std::string& name = annotations.categories[static_cast<size_t>(label.class_index)].name;
       const auto found = std::find(class_names_.begin(), class_names_.end(), name);
@@ -242,8 +242,8 @@ Image BoxFolder::read(size_t index) const {
   return image;
 }
 
-void BoxFolder::require_size(size_t index, const PictureSize& size) const {
-  if (const PictureSize& said = sizes_.at(index); said.width != 0 && said != size)
+void BoxFolder::require_size(size_t index, const ImageSize& size) const {
+  if (const ImageSize& said = sizes_.at(index); said.width != 0 && said != size)
     throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
                                  describe(index), size.width, size.height, said.width, said.height));
 }

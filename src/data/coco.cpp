@@ -109,9 +109,9 @@ BoxAnnotations parse_coco(const std::string& text, const std::string& path, bool
     const Box box = read_box(entry);
     const double crowd = entry.number("iscrowd", 0);
     if (crowd != 0 && crowd != 1) throw data_error(fmt::format("{}: iscrowd {} is not 0 or 1", entry.where, crowd));
-    BoxAnnotations::Picture& picture = result.images[image->second];
-    faults.look_at(box, picture.size, entry.where);
-    picture.labels.push_back({box, static_cast<int>(category->second), entry.number("area", box.area()), crowd == 1});
+    BoxAnnotations::AnnotatedImage& annotated = result.images[image->second];
+    faults.look_at(box, annotated.size, entry.where);
+    annotated.labels.push_back({box, static_cast<int>(category->second), entry.number("area", box.area()), crowd == 1});
   });
   faults.tell(result.notes);
   return result;

@@ -36,7 +36,7 @@ void draw_changes(Placed& placed, const Transform& t, Random& random) {
 }
 
 /// Returns where the whole image lies if a random part of it fills the input.
-Rectangle around_part(const PictureSize& image, const Transform& t, Random& random) {
+Rectangle around_part(const ImageSize& image, const Transform& t, Random& random) {
   const Rectangle part = random_part(image, t.crop_area_min, random);
   const double down = static_cast<double>(t.height) / part.height, across = static_cast<double>(t.width) / part.width;
   const auto scaled = [](int pixels, double times) { return static_cast<int>(std::lround(pixels * times)); };
@@ -52,7 +52,7 @@ Turn draw_turn(double degrees, double shear, const Point& centre, Random& random
   return {c + along_x * s, along_x * c - s, along_y * c + s, c - along_y * s, centre};  // shear after the rotation
 }
 
-Placed draw_placed(const PictureSize& image, const Transform& t, Random& random) {
+Placed draw_placed(const ImageSize& image, const Transform& t, Random& random) {
   Placed placed{.part = t.random_resized_crop ? around_part(image, t, random) : fitted(image, t), .visible = t.input()};
   Rectangle& part = placed.part;
   const double times = draw_scale(t, random);
@@ -72,7 +72,7 @@ Placed draw_placed(const PictureSize& image, const Transform& t, Random& random)
   return placed;
 }
 
-std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, const Transform& t, Random& random) {
+std::array<Placed, 4> draw_mosaic(const std::array<ImageSize, 4>& images, const Transform& t, Random& random) {
   const double centre_y = t.height * random.uniform(0.5, 1.5), centre_x = t.width * random.uniform(0.5, 1.5);
   const double times = draw_scale(t, random);
   const double down = draw_shift(t, t.height, random), right = draw_shift(t, t.width, random);
@@ -117,7 +117,7 @@ void add_tiles(size_t index, const Transform& t, bool join, const ImageSource& s
     tiles.back().placed = draw_placed(tiles.back().size, t, random);
     return;
   }
-  std::array<PictureSize, 4> sizes = {tiles.back().size};
+  std::array<ImageSize, 4> sizes = {tiles.back().size};
   for (size_t i = 1; i < sizes.size(); ++i) {
     const size_t other = draw_other(source, random);
     sizes[i] = source.size_of(other);

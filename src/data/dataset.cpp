@@ -21,7 +21,7 @@ const std::vector<std::string> kDigits = {"0", "1", "2", "3", "4", "5", "6", "7"
 }  // namespace
 
 Image Dataset::mask(size_t index) const {
-  throw usage_error(describe(index) + ": this data set has a class for each picture, none for its pixels");
+  throw usage_error(describe(index) + ": this data set has a class for each image, none for its pixels");
 }
 
 const std::vector<BoxLabel>& Dataset::boxes(size_t index) const {
@@ -33,8 +33,7 @@ std::unique_ptr<Dataset> open_dataset(const DatasetSpec& spec) {
   if (spec.labels == Labels::pixels && format == "image_folder") return open_mask_folder(spec);
   if (spec.labels == Labels::pixels && format != "synthetic") {
     throw usage_error(fmt::format(
-        "data.labels: pixels, but {} has a class for each picture; masks come with image_folder and synthetic",
-        format));
+        "data.labels: pixels, but {} has a class for each image; masks come with image_folder and synthetic", format));
   }
   if ((spec.labels == Labels::boxes) != has_boxes(format))
     throw usage_error(

@@ -23,9 +23,9 @@ struct Image {
   std::vector<uint8_t> pixels;
 };
 
-struct PictureSize {
+struct ImageSize {
   int height = 0, width = 0;
-  bool operator==(const PictureSize&) const = default;
+  bool operator==(const ImageSize&) const = default;
 };
 
 /// Whether an image is turned upright as its EXIF data says, or its pixels are taken as they are stored.
@@ -34,7 +34,7 @@ inline constexpr std::array<Named<Orientation>, 2> kOrientations = {
     {{Orientation::exif, "exif"}, {Orientation::as_stored, "as_stored"}}};
 
 /// What an image file says about its pixels.
-struct PictureHeader {
+struct ImageHeader {
   int height = 0, width = 0;  ///< as stored
   int orientation = 1;        ///< 1 .. 8, from its EXIF data (CIPA DC-008); 1: upright as stored, or not given
   int bits = 8;               ///< of a sample; 16 in a PNG, of which the upper 8 are read
@@ -98,19 +98,19 @@ class Dataset {
   /// Returns the bytes of the image's file; nullopt where images are no files. Thread-safe; throws Error(data).
   virtual std::optional<std::string> file(size_t index) const { return std::nullopt; }
   /// Throws Error(data), as read() does, if an image of that size cannot be the one that annotations are of.
-  virtual void require_size(size_t index, const PictureSize& size) const {}
+  virtual void require_size(size_t index, const ImageSize& size) const {}
   /// Returns the class, or kUnlabelled, of each pixel of read(index): one channel. With Labels::pixels; thread-safe.
   virtual Image mask(size_t index) const;
   /// Returns what is in read(index), in its pixels. With Labels::boxes; thread-safe.
   virtual const std::vector<BoxLabel>& boxes(size_t index) const;
   virtual const std::vector<std::string>& class_names() const = 0;
   /// Returns the header of the image's file; nullopt where images are no files. Thread-safe; throws Error(data).
-  virtual std::optional<PictureHeader> header(size_t index) const { return std::nullopt; }
+  virtual std::optional<ImageHeader> header(size_t index) const { return std::nullopt; }
   virtual Orientation orientation() const { return Orientation::as_stored; }  ///< whether read() turns images
   /// Returns what the user should know about files that are not read, a sentence each.
   virtual std::vector<std::string> notes() const { return {}; }
   /// Returns the size of every image; nullopt if images differ, or would have to be read to know.
-  virtual std::optional<PictureSize> common_size() const { return std::nullopt; }
+  virtual std::optional<ImageSize> common_size() const { return std::nullopt; }
   virtual std::string describe(size_t index) const = 0;  ///< a file name or "train-images[17]", for messages
 };
 
@@ -151,11 +151,11 @@ Image decode_image(std::string_view bytes, int channels, const std::string& name
 Image decode_numbers(std::string_view bytes, const std::string& name);
 
 /// Returns the header of an image in memory, with the checks of decode_image() that need no pixels.
-PictureHeader decode_header(std::string_view bytes, const std::string& name);
+ImageHeader decode_header(std::string_view bytes, const std::string& name);
 
 /// Returns how many bits of a file's samples the values of a decoded image use. For 16-bit samples, less than
 /// kFewestOf16 means a camera's 10, 12 or 14 bits, which are nearly black.
-int bits_in_use(const PictureHeader& header, const Image& image);
+int bits_in_use(const ImageHeader& header, const Image& image);
 inline constexpr int kFewestOf16 = 15;
 
 /// Returns the bytes of a PNG file, grey or RGB, which decode_image() decodes to the same pixels.

@@ -32,7 +32,7 @@ class BmpDecoder {
  public:
   explicit BmpDecoder(const EncodedImage& encoded) : encoded_(encoded) { read_header(); }
 
-  PictureHeader header() const { return {.height = height_, .width = width_}; }
+  ImageHeader header() const { return {.height = height_, .width = width_}; }
 
   Image decode() const {
     Image image{height_, width_, 3, std::vector<uint8_t>(static_cast<size_t>(height_) * width_ * 3)};
@@ -121,7 +121,7 @@ class BmpDecoder {
 
 }  // namespace
 
-PictureHeader bmp_header(const EncodedImage& encoded) { return BmpDecoder(encoded).header(); }
+ImageHeader bmp_header(const EncodedImage& encoded) { return BmpDecoder(encoded).header(); }
 
 Image decode_bmp(const EncodedImage& encoded, int channels) {
   Image image = BmpDecoder(encoded).decode();

@@ -23,7 +23,7 @@ struct Format {
   std::string_view magic;
   const char* name;
   Image (*decode)(const EncodedImage& encoded, int channels);
-  PictureHeader (*header)(const EncodedImage& encoded);
+  ImageHeader (*header)(const EncodedImage& encoded);
 };
 
 constexpr Format kFormats[] = {
@@ -42,7 +42,7 @@ const Format& format_of(const EncodedImage& encoded) {
   for (const Format& format : kFormats) {
     if (bytes.size() < format.offset || !bytes.substr(format.offset).starts_with(format.magic)) continue;
     if (format.decode != nullptr) return format;
-    throw data_error(fmt::format("{}: a {} file; JPEG, PNG, BMP and WebP are read: save the picture as one of them",
+    throw data_error(fmt::format("{}: a {} file; JPEG, PNG, BMP and WebP are read: save the image as one of them",
                                  encoded.name, format.name));
   }
   throw data_error(encoded.name + ": neither JPEG nor PNG, BMP or WebP");
@@ -55,7 +55,7 @@ void check_dimensions(const EncodedImage& encoded, uint64_t width, uint64_t heig
     throw data_error(fmt::format("{}: {}x{} pixels; allowed: 1 .. 64 Mpixel", encoded.name, width, height));
   }
   if (width * height / most_pixels_per_byte > encoded.size) {
-    throw data_error(fmt::format("{}: announces {}x{} pixels in {} bytes: truncated or not a picture", encoded.name,
+    throw data_error(fmt::format("{}: announces {}x{} pixels in {} bytes: truncated or not an image", encoded.name,
                                  width, height, encoded.size));
   }
 }
@@ -70,8 +70,7 @@ Image to_grey(const Image& colour) {
 }
 
 Image decode_image(std::string_view bytes, int channels, const std::string& name, Orientation orientation) {
-  if (channels != 1 && channels != 3)
-    throw usage_error(fmt::format("pictures of {} channels; allowed: 1, 3", channels));
+  if (channels != 1 && channels != 3) throw usage_error(fmt::format("images of {} channels; allowed: 1, 3", channels));
   const EncodedImage encoded(bytes, name);
   const Format& format = format_of(encoded);
   Image image = format.decode(encoded, channels);
@@ -79,12 +78,12 @@ Image decode_image(std::string_view bytes, int channels, const std::string& name
   return upright(std::move(image), format.header(encoded).orientation);
 }
 
-PictureHeader decode_header(std::string_view bytes, const std::string& name) {
+ImageHeader decode_header(std::string_view bytes, const std::string& name) {
   const EncodedImage encoded(bytes, name);
   return format_of(encoded).header(encoded);
 }
 
-int bits_in_use(const PictureHeader& header, const Image& image) {
+int bits_in_use(const ImageHeader& header, const Image& image) {
   if (header.bits != 16 || image.pixels.empty()) return 16;
   return 8 + std::bit_width(*std::max_element(image.pixels.begin(), image.pixels.end()));
 }
@@ -143,7 +142,7 @@ int exif_orientation(const uint8_t* data, size_t size) {
 
 Image upright(Image image, int orientation) {
   if (orientation <= 1 || orientation > 8) return image;
-  const PictureSize size = upright(PictureSize{image.height, image.width}, orientation);
+  const ImageSize size = upright(ImageSize{image.height, image.width}, orientation);
   // Where the upright image's first pixel is stored, and how far its next row and next column are from there, in
   // pixels.
   const std::ptrdiff_t width = image.width, last_row = (image.height - 1) * width, last_column = width - 1;
@@ -166,12 +165,12 @@ Image upright(Image image, int orientation) {
   return turned;
 }
 
-PictureSize upright(const PictureSize& size, int orientation) {
-  return orientation >= 5 && orientation <= 8 ? PictureSize{size.width, size.height} : size;
+ImageSize upright(const ImageSize& size, int orientation) {
+  return orientation >= 5 && orientation <= 8 ? ImageSize{size.width, size.height} : size;
 }
 
-PictureSize size_as_read(const PictureHeader& header, Orientation orientation) {
-  return upright(PictureSize{header.height, header.width}, orientation == Orientation::exif ? header.orientation : 1);
+ImageSize size_as_read(const ImageHeader& header, Orientation orientation) {
+  return upright(ImageSize{header.height, header.width}, orientation == Orientation::exif ? header.orientation : 1);
 }
 
 namespace {
@@ -197,11 +196,11 @@ int webp_orientation(const EncodedImage& encoded) {
 
 }  // namespace
 
-PictureHeader webp_header(const EncodedImage& encoded) {
+ImageHeader webp_header(const EncodedImage& encoded) {
   WebPBitstreamFeatures features = {};
   if (WebPGetFeatures(encoded.data, encoded.size, &features) != VP8_STATUS_OK)
     fail_webp(encoded, "damaged, or ends early");
-  if (features.has_animation != 0) fail_webp(encoded, "an animation; save the picture that is meant by itself");
+  if (features.has_animation != 0) fail_webp(encoded, "an animation; save the image that is meant by itself");
   // A lossless file may hold any number of equal pixels in a few bytes: only the image's size is bounded.
   check_dimensions(encoded, static_cast<uint64_t>(features.width), static_cast<uint64_t>(features.height),
                    kAnyPixelsPerByte);
@@ -209,7 +208,7 @@ PictureHeader webp_header(const EncodedImage& encoded) {
 }
 
 Image decode_webp(const EncodedImage& encoded, int channels) {
-  const PictureHeader header = webp_header(encoded);
+  const ImageHeader header = webp_header(encoded);
   Image image{header.height, header.width, 3, {}};
   const size_t stride = static_cast<size_t>(image.width) * 3;
   image.pixels.resize(stride * static_cast<size_t>(image.height));

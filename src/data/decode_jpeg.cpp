@@ -57,9 +57,9 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  PictureHeader header() {
+  ImageHeader header() {
     read_checked_header(/*markers=*/true);
-    PictureHeader header{.height = static_cast<int>(info_.image_height), .width = static_cast<int>(info_.image_width)};
+    ImageHeader header{.height = static_cast<int>(info_.image_height), .width = static_cast<int>(info_.image_width)};
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
       if (marker->data_length < sizeof(kExif) || std::memcmp(marker->data, kExif, sizeof(kExif)) != 0) continue;
       header.orientation = exif_orientation(marker->data, marker->data_length);
@@ -145,7 +145,7 @@ class JpegDecoder {
 
 }  // namespace
 
-PictureHeader jpeg_header(const EncodedImage& encoded) { return JpegDecoder(encoded).header(); }
+ImageHeader jpeg_header(const EncodedImage& encoded) { return JpegDecoder(encoded).header(); }
 
 Image decode_jpeg(const EncodedImage& encoded, int channels) { return JpegDecoder(encoded).decode(channels); }
 

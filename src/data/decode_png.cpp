@@ -49,7 +49,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  PictureHeader header() {
+  ImageHeader header() {
     read_checked_header();
     return {.height = static_cast<int>(png_get_image_height(png_, info_)),
             .width = static_cast<int>(png_get_image_width(png_, info_)),
@@ -158,7 +158,7 @@ class PngDecoder {
 
 }  // namespace
 
-PictureHeader png_header(const EncodedImage& encoded) { return PngDecoder(encoded).header(); }
+ImageHeader png_header(const EncodedImage& encoded) { return PngDecoder(encoded).header(); }
 
 Image decode_png(const EncodedImage& encoded, int channels) {
   Image image = PngDecoder(encoded).decode();
@@ -182,7 +182,7 @@ std::string encode_png(const Image& image) {
   png.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
   const auto write = [&](void* memory, png_alloc_size_t& bytes) {
     if (png_image_write_to_memory(&png, memory, &bytes, 0, image.pixels.data(), 0, nullptr) == 0)
-      throw promise_error(fmt::format("a picture of {}x{} as PNG: {}", image.height, image.width, png.message));
+      throw promise_error(fmt::format("an image of {}x{} as PNG: {}", image.height, image.width, png.message));
   };
   png_alloc_size_t bytes = 0;
   write(nullptr, bytes);

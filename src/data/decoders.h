@@ -29,10 +29,10 @@ Image decode_webp(const EncodedImage& encoded, int channels);
 
 /// Return what the file says about its pixels, without decoding them. A JPEG that a GPU decodes is baseline with 8-bit
 /// samples, of one scan in YCbCr, its colours whole or halved along one or both axes, and ends with its end marker.
-PictureHeader jpeg_header(const EncodedImage& encoded);
-PictureHeader png_header(const EncodedImage& encoded);
-PictureHeader bmp_header(const EncodedImage& encoded);
-PictureHeader webp_header(const EncodedImage& encoded);
+ImageHeader jpeg_header(const EncodedImage& encoded);
+ImageHeader png_header(const EncodedImage& encoded);
+ImageHeader bmp_header(const EncodedImage& encoded);
+ImageHeader webp_header(const EncodedImage& encoded);
 
 /// The most pixels that a byte of a JPEG can stand for: a block of 64 samples takes at least a bit.
 inline constexpr uint64_t kMostPixelsPerByte = 2048;
@@ -55,9 +55,9 @@ int exif_orientation(const uint8_t* data, size_t size);
 Image upright(Image image, int orientation);
 
 /// Returns the size of an image of size `size` once it is upright.
-PictureSize upright(const PictureSize& size, int orientation);
+ImageSize upright(const ImageSize& size, int orientation);
 
 /// Returns the size that an image with this header has when it is read: upright, or as it is stored.
-PictureSize size_as_read(const PictureHeader& header, Orientation orientation);
+ImageSize size_as_read(const ImageHeader& header, Orientation orientation);
 
 }  // namespace octet

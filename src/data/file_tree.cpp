@@ -106,10 +106,10 @@ std::string TarFile::read(uint64_t offset, uint64_t size) const {
 
 void TarFile::read_headers() {
   if (file_size_ >= 2 && read(0, 2) == "\x1f\x8b") {
-    throw data_error(fmt::format(
-        "{}: compressed by gzip, so its pictures cannot be read in any order; decompress it once, gunzip -c "
-        "{} > FILE.tar, and name that",
-        path_, shell_word(path_)));
+    throw data_error(
+        fmt::format("{}: compressed by gzip, so its images cannot be read in any order; decompress it once, gunzip -c "
+                    "{} > FILE.tar, and name that",
+                    path_, shell_word(path_)));
   }
   const std::string empty(kBlock, '\0');
   for (uint64_t at = 0;;) {
@@ -201,7 +201,7 @@ std::vector<StoredFile> FileTree::images(const std::string& folder, LeftOut& lef
     for (auto at = files_.lower_bound(below); at != files_.end() && at->first.starts_with(below); ++at) {
       const std::string inner = at->first.substr(below.size());
       if (inner.starts_with('.') || inner.find("/.") != std::string::npos) continue;
-      if (is_picture(inner))
+      if (is_image(inner))
         found.push_back(at->second);
       else
         left_out.add(ending_of(inner), inner);

@@ -39,7 +39,7 @@ std::string ending_of(const std::string& name) {
   return ending.empty() ? "files without an ending" : ending;
 }
 
-bool is_picture(const std::string& name) {
+bool is_image(const std::string& name) {
   return std::find(kEndings.begin(), kEndings.end(), ending_of(name)) != kEndings.end();
 }
 
@@ -50,7 +50,7 @@ void refuse_compressed(const std::string& path) {
   const bool tar = inner.ends_with(".tar");
   if (ending == ".tgz" || (tar && ending == ".gz"))
     throw data_error(fmt::format(
-        "{}: compressed, so its pictures cannot be read in any order; decompress it once, gunzip -k {}, and name {}",
+        "{}: compressed, so its images cannot be read in any order; decompress it once, gunzip -k {}, and name {}",
         path, shell_word(path), tar ? inner : inner + ".tar"));
   if (ending == ".zip" || ending == ".7z" || ending == ".rar" || ending == ".tbz2" || ending == ".txz" || tar)
     throw data_error(
@@ -88,7 +88,7 @@ std::string file_start(const std::string& path, uint64_t most) {
   return start;
 }
 
-PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name) {
+ImageHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name) {
   constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
   // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
   if (const std::string start = contents(kStart); start.size() == kStart && start.starts_with("\xFF\xD8")) {
@@ -111,7 +111,7 @@ ImageList::ImageList(const std::vector<std::string>& paths, int channels, Orient
     if (names.empty()) throw data_error(path + ": no such file or folder, and a pattern that nothing matches");
     for (const std::string& name : names) add(name);
   }
-  if (files_.empty()) throw data_error("no pictures: name a folder, a .tar or files");
+  if (files_.empty()) throw data_error("no images: name a folder, a .tar or files");
 }
 
 void ImageList::add(const std::string& path) {
@@ -127,7 +127,7 @@ void ImageList::add(const std::string& path) {
     return;
   }
   if (files_.size() == before)
-    throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", path, left_out.text()));
+    throw data_error(fmt::format("{}: no image (JPEG, PNG, BMP, WebP){}", path, left_out.text()));
   std::sort(files_.begin() + static_cast<std::ptrdiff_t>(before), files_.end(),
             [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
   for (std::string& note : left_out.notes(path)) notes_.push_back(std::move(note));
@@ -138,7 +138,7 @@ void add_images_below(const std::string& path, std::vector<StoredFile>& images, 
     const std::string name = entry->path().string();
     if (is_hidden(name)) {
       if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (entry->is_regular_file() && is_picture(name)) {
+    } else if (entry->is_regular_file() && is_image(name)) {
       images.push_back({name, nullptr, 0, 0});
     } else if (!entry->is_directory()) {
       left_out.add(ending_of(name), fs::relative(entry->path(), path).string());
@@ -150,7 +150,7 @@ void ImageList::add_archive(const std::string& path, LeftOut& left_out) {
   const std::shared_ptr<const TarFile> archive = open_tar(path);
   for (const TarMember& member : archive->members()) {
     if (is_hidden(member.name)) continue;
-    if (is_picture(member.name)) {
+    if (is_image(member.name)) {
       files_.push_back({(fs::path(path) / member.name).string(), archive, member.offset, member.size});
     } else {
       left_out.add(ending_of(member.name), member.name);
@@ -166,7 +166,7 @@ Image ImageList::read(size_t index) const {
   return decode_image(files_.at(index).read(), channels_, describe(index), orientation_);
 }
 
-std::optional<PictureHeader> ImageList::header(size_t index) const {
+std::optional<ImageHeader> ImageList::header(size_t index) const {
   return header_of([&](uint64_t most) { return files_.at(index).read(most); }, describe(index));
 }
 

@@ -21,7 +21,7 @@ namespace octet {
 std::string ending_of(const std::string& name);
 
 /// Whether the file ends as JPEG, PNG, BMP and WebP files do.
-bool is_picture(const std::string& name);
+bool is_image(const std::string& name);
 
 /// Whether it is one of the files that systems add to folders: .DS_Store, ._a.jpg and the like.
 bool is_hidden(const std::string& name);
@@ -96,7 +96,7 @@ struct StoredFile {
 void add_images_below(const std::string& path, std::vector<StoredFile>& images, LeftOut& left_out);
 
 /// Returns an image's header; contents(most) gives the first `most` bytes of its file, `name` stands in messages.
-PictureHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name);
+ImageHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name);
 
 /// The files of a data set that lie in several folders.
 class FileTree {
@@ -144,7 +144,7 @@ class ImageList : public Dataset {
   std::optional<std::string> file(size_t index) const override { return files_.at(index).read(); }
   const std::vector<std::string>& class_names() const override { return class_names_; }
   std::string describe(size_t index) const override { return files_.at(index).name; }
-  std::optional<PictureHeader> header(size_t index) const override;
+  std::optional<ImageHeader> header(size_t index) const override;
   Orientation orientation() const override { return orientation_; }
   std::vector<std::string> notes() const override { return notes_; }
 

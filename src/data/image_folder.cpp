@@ -116,7 +116,7 @@ void ImageFolder::list_folder(const std::string& split, bool listed) {
     if (files_.size() == before && !listed) {
       throw data_error(
           folder.path().string() +
-          ": class folder without a picture (JPEG, PNG, BMP, WebP); remove it, or list the classes in a file and name "
+          ": class folder without an image (JPEG, PNG, BMP, WebP); remove it, or list the classes in a file and name "
           "it in data.classes or --classes-file");
     }
   }
@@ -128,7 +128,7 @@ void ImageFolder::list_class(const std::string& name) {
     if (is_hidden(file)) continue;
     if (entry.is_directory()) {
       left_out_.add(kInnerFolders, file);
-    } else if (entry.is_regular_file() && is_picture(file)) {
+    } else if (entry.is_regular_file() && is_image(file)) {
       files_.push_back({file, nullptr, 0, 0});
     } else {
       left_out_.add(ending_of(file), file);
@@ -151,7 +151,7 @@ void ImageFolder::list_archive(const std::string& split) {
         left_out_.add(kBesideClasses, name);
       } else if (depth > 1) {
         left_out_.add(kInnerFiles, name);
-      } else if (is_picture(name)) {
+      } else if (is_image(name)) {
         files_.push_back({name, archive_, member.offset, member.size});
       } else {
         left_out_.add(ending_of(name), name);
@@ -174,8 +174,8 @@ void ImageFolder::label_files(const DatasetSpec& spec) {
   for (const StoredFile& file : files_) found.insert(folder_of(file.name));
   if (found.empty())
     throw data_error(
-        root_ + ": no class folder with a picture (JPEG, PNG, BMP, WebP)" + left_out_.text() +
-        "; pictures lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders; images "
+        root_ + ": no class folder with an image (JPEG, PNG, BMP, WebP)" + left_out_.text() +
+        "; images lie in a folder for each class, CLASS/NAME.jpg: name the folder of these folders; images "
         "without labels are for octet quantize");
   const std::string classes = classes_from(spec);
   class_names_ = spec.classes.empty() ? spec.class_names : read_classes(spec.classes);
@@ -194,7 +194,7 @@ void ImageFolder::label_files(const DatasetSpec& spec) {
     labelled.emplace_back(label->second, std::move(file));
   }
   if (!absent.empty()) {
-    say(fmt::format("note: {}: pictures of {} of the {} classes in {}; none of {}", root_, found.size(),
+    say(fmt::format("note: {}: images of {} of the {} classes in {}; none of {}", root_, found.size(),
                     class_names_.size(), classes, first_few(absent)));
   }
   // Sorted by class and name, because the order of a directory listing differs between machines.

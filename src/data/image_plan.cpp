@@ -26,26 +26,26 @@ ResizeFilter part_of(const ResizeFilter& whole, int start, int wanted, bool mirr
 
 }  // namespace
 
-PictureFile read_picture_file(const Dataset& dataset, size_t index) {
-  PictureFile picture;
+ImageFile read_image_file(const Dataset& dataset, size_t index) {
+  ImageFile result;
   std::optional<std::string> file = dataset.file(index);
   if (!file) {
-    picture.image = dataset.read(index);
-    picture.why_cpu = "no files";
-    return picture;
+    result.image = dataset.read(index);
+    result.why_cpu = "no files";
+    return result;
   }
   const std::string name = dataset.describe(index);
-  const PictureHeader header = decode_header(*file, name);
+  const ImageHeader header = decode_header(*file, name);
   const bool turned = dataset.orientation() == Orientation::exif && header.orientation != 1;
   if (!turned && header.why_cpu.empty()) {
-    picture.file = std::move(*file);
-    picture.image = {header.height, header.width, dataset.channels(), {}};
+    result.file = std::move(*file);
+    result.image = {header.height, header.width, dataset.channels(), {}};
   } else {
-    picture.image = decode_image(*file, dataset.channels(), name, dataset.orientation());
-    picture.why_cpu = header.why_cpu.empty() ? "turned as their EXIF data says" : header.why_cpu;
+    result.image = decode_image(*file, dataset.channels(), name, dataset.orientation());
+    result.why_cpu = header.why_cpu.empty() ? "turned as their EXIF data says" : header.why_cpu;
   }
-  dataset.require_size(index, {picture.image.height, picture.image.width});
-  return picture;
+  dataset.require_size(index, {result.image.height, result.image.width});
+  return result;
 }
 
 std::string why_not_planned(const Transform& t) {
@@ -54,10 +54,10 @@ std::string why_not_planned(const Transform& t) {
   return "";
 }
 
-PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& t, Random& random) {
-  PicturePlan plan{read_picture_file(dataset, index)};
-  const PictureSize size{plan.image.height, plan.image.width};
-  const PictureSize resized = t.resize > 0 && !t.random_resized_crop ? resized_size(size, t.resize) : size;
+CropPlan plan_crop(const Dataset& dataset, size_t index, const Transform& t, Random& random) {
+  CropPlan plan{read_image_file(dataset, index)};
+  const ImageSize size{plan.image.height, plan.image.width};
+  const ImageSize resized = t.resize > 0 && !t.random_resized_crop ? resized_size(size, t.resize) : size;
   const Augmentation drawn = draw_augmentation(resized, t, random);
   const Rectangle& part = drawn.part;  // of the image, to be resized; or the crop of the image that was resized
   if (t.random_resized_crop) {
@@ -71,10 +71,10 @@ PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& 
   return plan;
 }
 
-void decode_by_cpu(PictureFile& picture, int channels, const std::string& name, const std::string& why) {
-  picture.image = decode_image(picture.file, channels, name);
-  picture.file.clear();
-  picture.why_cpu = why;
+void decode_by_cpu(ImageFile& file, int channels, const std::string& name, const std::string& why) {
+  file.image = decode_image(file.file, channels, name);
+  file.file.clear();
+  file.why_cpu = why;
 }
 
 namespace {
@@ -89,12 +89,12 @@ Rectangle grown(const Rectangle& r, const Rectangle& whole) {
   return {top, left, bottom - top, right - left};
 }
 
-TilePlan plan_tile(PictureFile picture, const Tile& tile, const Shown& shows) {
+TilePlan plan_tile(ImageFile file, const Tile& tile, const Shown& shows) {
   const Placed& placed = tile.placed;
   const Rectangle& part = placed.part;
   const bool turned = !placed.turn.none();
   const Rectangle kept = turned ? grown(shows.seen, part) : shows.seen;
-  TilePlan plan{std::move(picture), tile.index, {}, {}, {}};
+  TilePlan plan{std::move(file), tile.index, {}, {}, {}};
   plan.tile = {.top = part.top,
                .left = part.left,
                .kept = bounds_of(kept),
@@ -114,10 +114,10 @@ TilePlan plan_tile(PictureFile picture, const Tile& tile, const Shown& shows) {
 
 PlacedPlan plan_placed(const Dataset& dataset, const std::vector<size_t>& others, size_t index, const Transform& t,
                        bool join, Random& random, Composition& composition) {
-  std::vector<PictureFile> pictures;
+  std::vector<ImageFile> files;
   const auto size_of = [&](size_t i) {
-    pictures.push_back(read_picture_file(dataset, i));
-    return PictureSize{pictures.back().image.height, pictures.back().image.width};
+    files.push_back(read_image_file(dataset, i));
+    return ImageSize{files.back().image.height, files.back().image.width};
   };
   composition = compose(index, t, join, {others, size_of}, random);
   PlacedPlan plan;
@@ -126,7 +126,7 @@ PlacedPlan plan_placed(const Dataset& dataset, const std::vector<size_t>& others
     const Tile& tile = composition.tiles[i];
     const Shown shows = shown(tile.placed, t);
     if (shows.reached.height > 0 && shows.reached.width > 0)
-      plan.tiles.push_back(plan_tile(std::move(pictures[i]), tile, shows));
+      plan.tiles.push_back(plan_tile(std::move(files[i]), tile, shows));
     if (i + 1 == composition.mixed) plan.mixed = plan.tiles.size();
   }
   return plan;

@@ -17,7 +17,7 @@
 namespace octet {
 
 /// An image that a GPU decodes, or that the CPU decoded for it.
-struct PictureFile {
+struct ImageFile {
   std::string file;     ///< a JPEG that a GPU decodes; empty: `image` has the pixels, decoded by the CPU
   Image image;          ///< its size as it is read and, without `file`, its pixels
   std::string why_cpu;  ///< without `file`: "progressive", "no JPEG" and the like
@@ -25,9 +25,9 @@ struct PictureFile {
 
 /// Reads the file's bytes if a GPU decodes them, else its pixels. Throws Error(data) as Dataset::read() does, also for
 /// a JPEG whose header is damaged.
-PictureFile read_picture_file(const Dataset& dataset, size_t index);
+ImageFile read_image_file(const Dataset& dataset, size_t index);
 
-struct PicturePlan : PictureFile {
+struct CropPlan : ImageFile {
   ResizeFilter rows, columns;         ///< of the input; a count of 0: outside the image (Transform::outside)
   std::array<Rectangle, 2> filled{};  ///< parts of the input that become Transform::fill: cutout and erasing
 };
@@ -36,14 +36,14 @@ struct PicturePlan : PictureFile {
 std::string why_not_planned(const Transform& transform);
 
 /// Reads the image and draws what training_pixels() draws, with Fit::crop and why_not_planned() "". Throws Error(data)
-/// as it and read_picture_file() do.
-PicturePlan plan_picture(const Dataset& dataset, size_t index, const Transform& transform, Random& random);
+/// as it and read_image_file() do.
+CropPlan plan_crop(const Dataset& dataset, size_t index, const Transform& transform, Random& random);
 
 /// Decodes a file by the CPU after all, as Dataset::read() does, and notes why.
-void decode_by_cpu(PictureFile& picture, int channels, const std::string& name, const std::string& why);
+void decode_by_cpu(ImageFile& file, int channels, const std::string& name, const std::string& why);
 
 /// One image of a composition, as far as it is seen.
-struct TilePlan : PictureFile {
+struct TilePlan : ImageFile {
   size_t index = 0;            ///< into the data set
   kernels::PlacedTile tile;    ///< all but its pixels, and where its filters begin
   ResizeFilter rows, columns;  ///< of the places in tile.kept, mirrored if the image is
@@ -56,7 +56,7 @@ struct PlacedPlan {
 };
 
 /// Draws a composition (see compose()) and plans its pixels. Reads of the images their files, if a GPU decodes them,
-/// and else their pixels. Throws Error(data) as read_picture_file() does, with the name of the image.
+/// and else their pixels. Throws Error(data) as read_image_file() does, with the name of the image.
 PlacedPlan plan_placed(const Dataset& dataset, const std::vector<size_t>& others, size_t index,
                        const Transform& transform, bool join, Random& random, Composition& composition);
 

@@ -16,10 +16,10 @@ class ImageLabels : public LabelWriter {
   std::vector<int64_t> shape() const override {
     return mixed_ ? std::vector<int64_t>{kMixedValues} : std::vector<int64_t>{};
   }
-  void write_training(size_t index, const PictureSize& image, Random, int64_t* out) const override {
+  void write_training(size_t index, const ImageSize& image, Random, int64_t* out) const override {
     write(index, image, out);
   }
-  void write(size_t index, const PictureSize&, int64_t* out) const override {
+  void write(size_t index, const ImageSize&, int64_t* out) const override {
     mixed_ ? write_mixed(index, index, 0, out) : static_cast<void>(*out = dataset_.label(index));
   }
   void write_mixed(size_t index, size_t other, double weight, int64_t* out) const override {
@@ -42,7 +42,7 @@ class PixelLabels : public LabelWriter {
       : dataset_(dataset), transform_(mask_transform(transform)) {}
   std::vector<int64_t> shape() const override { return {transform_.height, transform_.width}; }
 
-  void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const override {
+  void write_training(size_t index, const ImageSize& image, Random random, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
     training_pixels(mask_of(index, image), transform_, random, classes.data());
     copy(classes, out);
@@ -60,16 +60,16 @@ class PixelLabels : public LabelWriter {
     copy(classes, out);
   }
 
-  void write(size_t index, const PictureSize& image, int64_t* out) const override {
+  void write(size_t index, const ImageSize& image, int64_t* out) const override {
     std::vector<uint8_t> classes(count());
     evaluation_pixels(mask_of(index, image), transform_, classes.data());
     copy(classes, out);
   }
 
  private:
-  Image mask_of(size_t index, const PictureSize& image) const {
+  Image mask_of(size_t index, const ImageSize& image) const {
     Image mask = dataset_.mask(index);
-    if (PictureSize{mask.height, mask.width} == image) return mask;
+    if (ImageSize{mask.height, mask.width} == image) return mask;
     throw data_error(fmt::format("{}: {}x{} pixels, its mask has {}x{}: the mask is of another image",
                                  dataset_.describe(index), image.width, image.height, mask.width, mask.height));
   }
@@ -97,7 +97,7 @@ class BoxLabels : public LabelWriter {
 
   std::vector<int64_t> shape() const override { return {most_, kBoxValues}; }
 
-  void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const override {
+  void write_training(size_t index, const ImageSize& image, Random random, int64_t* out) const override {
     end(append({index, image, draw_placed(image, transform_, random)}, out, out), out);
   }
 
@@ -107,7 +107,7 @@ class BoxLabels : public LabelWriter {
     end(next, out);
   }
 
-  void write(size_t, const PictureSize&, int64_t*) const override {}
+  void write(size_t, const ImageSize&, int64_t*) const override {}
 
  private:
   /// Writes the boxes of an image from `next` on, as long as there are places, and returns the next place.

@@ -35,13 +35,13 @@ class LabelWriter {
   virtual std::vector<int64_t> shape() const = 0;
   /// Writes the labels of an image of that size. Those of pixels and boxes move as training_pixels() moves pixels with
   /// the same random numbers.
-  virtual void write_training(size_t index, const PictureSize& image, Random random, int64_t* out) const = 0;
+  virtual void write_training(size_t index, const ImageSize& image, Random random, int64_t* out) const = 0;
   /// Writes the labels of a joined image. Not of images; of pixels those of a mosaic alone.
   virtual void write_joined(const std::vector<Tile>& tiles, int64_t* out) const = 0;
   /// Writes the labels of an image that is mixed with another, which has `weight` (0 .. 1) of it. Of images alone.
   virtual void write_mixed(size_t index, size_t other, double weight, int64_t* out) const;
   /// Writes the labels as evaluation_pixels() moves pixels. Boxes are not written: they are scored in their image.
-  virtual void write(size_t index, const PictureSize& image, int64_t* out) const = 0;
+  virtual void write(size_t index, const ImageSize& image, int64_t* out) const = 0;
   size_t count() const;  ///< how many integers an image has
 };
 

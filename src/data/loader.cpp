@@ -57,7 +57,7 @@ double draw_beta(double alpha, Random& random) {
 struct Maker {
   Transform transform;
   std::unique_ptr<LabelWriter> labels;
-  size_t picture_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
+  size_t image_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 };
 
 /// A batch being filled, or waiting for next().
@@ -74,8 +74,8 @@ struct Loader::State {
         const LoaderOptions& options_)
       : dataset(dataset_), indices(std::move(indices_)), options(options_) {
     check_transform(transform_);
-    const std::vector<PictureSize> own = {{transform_.height, transform_.width}};
-    for (const PictureSize& size : options.train ? input_sizes(transform_) : own) {
+    const std::vector<ImageSize> own = {{transform_.height, transform_.width}};
+    for (const ImageSize& size : options.train ? input_sizes(transform_) : own) {
       Maker& maker = makers.emplace_back(Maker{transform_, nullptr});
       maker.transform.height = size.height;
       maker.transform.width = size.width;
@@ -107,7 +107,7 @@ struct Loader::State {
     workers.reserve(options.workers);
     for (int i = 0; i < options.workers; ++i) {
       workers.push_back(start_thread([this] { work(); },
-                                     fmt::format("worker {} of {} that decodes pictures", i + 1, options.workers),
+                                     fmt::format("worker {} of {} that decodes images", i + 1, options.workers),
                                      "ask for fewer by data.workers; 0: none"));
     }
   }
@@ -141,7 +141,7 @@ struct Loader::State {
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     const Maker& maker = maker_of(b);
     slot.batch.input = {maker.transform.height, maker.transform.width};
-    slot.batch.images.resize(options.plan ? 0 : size * maker.picture_bytes());
+    slot.batch.images.resize(options.plan ? 0 : size * maker.image_bytes());
     const bool placed = maker.transform.fit != Fit::crop;
     slot.batch.plans.resize(options.plan && !placed ? size : 0);
     slot.batch.placed.resize(options.plan && placed ? size : 0);
@@ -167,7 +167,7 @@ struct Loader::State {
         }
         const Image image = dataset.read(index);
         batch.sizes[i] = {image.height, image.width};
-        uint8_t* out = batch.images.data() + i * maker.picture_bytes();
+        uint8_t* out = batch.images.data() + i * maker.image_bytes();
         int64_t* labels_out = batch.labels.data() + i * labels.count();
         if (options.train) {
           Random random = random_for(epoch(), place_of(b) + i);
@@ -200,7 +200,7 @@ struct Loader::State {
     training_pixels(image, transform, random, out);
     const size_t other = another(random);
     const double weight = draw_beta(transform.mixup_alpha, random);
-    std::vector<uint8_t> mixed(maker.picture_bytes());
+    std::vector<uint8_t> mixed(maker.image_bytes());
     training_pixels(dataset.read(other), transform, random, mixed.data());
     for (size_t i = 0; i < mixed.size(); ++i)
       out[i] = static_cast<uint8_t>(out[i] + weight * (mixed[i] - out[i]) + 0.5);
@@ -213,7 +213,7 @@ struct Loader::State {
     std::vector<Image> images;
     const auto size_of = [&](size_t i) {
       images.push_back(images.empty() ? image : dataset.read(i));
-      return PictureSize{images.back().height, images.back().width};
+      return ImageSize{images.back().height, images.back().width};
     };
     const Composition composition = compose(index, maker.transform, /*join=*/true, {indices, size_of}, random);
     write_composition(images, composition, maker.transform, out);
@@ -226,7 +226,7 @@ struct Loader::State {
     const size_t index = batch.indices[i];
     const Random drawn = random;
     if (transform.fit == Fit::crop) {
-      const PicturePlan& plan = batch.plans[i] = plan_picture(dataset, index, transform, random);
+      const CropPlan& plan = batch.plans[i] = plan_crop(dataset, index, transform, random);
       batch.sizes[i] = {plan.image.height, plan.image.width};
       maker.labels->write_training(index, batch.sizes[i], drawn, labels_out);
       return;

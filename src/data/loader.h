@@ -38,13 +38,13 @@ inline Random random_for(const Epoch& epoch, size_t place) {
 struct Batch {
   explicit Batch(std::pmr::memory_resource* memory = std::pmr::get_default_resource()) : images(memory) {}
   int size = 0;
-  PictureSize input;                  ///< of each image; Transform::multi_scale makes batches of other sizes
+  ImageSize input;                    ///< of each image; Transform::multi_scale makes batches of other sizes
   std::pmr::vector<uint8_t> images;   ///< [size, height, width, channels]
   std::vector<int64_t> labels;        ///< [size, labels_shape]
   std::vector<int64_t> labels_shape;  ///< LabelWriter::shape()
   std::vector<size_t> indices;        ///< [size], into the data set
-  std::vector<PictureSize> sizes;     ///< [size], of the images as they were read
-  std::vector<PicturePlan> plans;     ///< [size] in place of `images`, with LoaderOptions::plan and Fit::crop
+  std::vector<ImageSize> sizes;       ///< [size], of the images as they were read
+  std::vector<CropPlan> plans;        ///< [size] in place of `images`, with LoaderOptions::plan and Fit::crop
   std::vector<PlacedPlan> placed;     ///< [size] likewise, with another fit
 };
 

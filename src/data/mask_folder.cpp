@@ -155,7 +155,7 @@ class MaskFolder : public ImageList {
   Labels labels() const override { return Labels::pixels; }
   int label(size_t index) const override;
   Image mask(size_t index) const override;
-  std::optional<PictureHeader> header(size_t index) const override;
+  std::optional<ImageHeader> header(size_t index) const override;
 
  private:
   Image classes_of_colours(const Image& colours, const std::string& name) const;
@@ -190,7 +190,7 @@ MaskFolder::MaskFolder(const DatasetSpec& spec)
   const std::string images = tree.describe(layout.images), masks = tree.describe(layout.masks);
   LeftOut left_out;
   files_ = layout.list.empty() ? tree.images(layout.images, left_out) : listed_images(tree, layout.list, layout.images);
-  if (files_.empty()) throw data_error(fmt::format("{}: no picture (JPEG, PNG, BMP, WebP){}", images, left_out.text()));
+  if (files_.empty()) throw data_error(fmt::format("{}: no image (JPEG, PNG, BMP, WebP){}", images, left_out.text()));
   notes_ = left_out.notes(images);
   std::string first;
   long missing = 0;
@@ -249,11 +249,11 @@ Image MaskFolder::mask(size_t index) const {
   return mask;
 }
 
-std::optional<PictureHeader> MaskFolder::header(size_t index) const {
-  const std::optional<PictureHeader> header = ImageList::header(index);
+std::optional<ImageHeader> MaskFolder::header(size_t index) const {
+  const std::optional<ImageHeader> header = ImageList::header(index);
   const std::string& name = masks_.at(index).name;
-  const PictureHeader of_mask = header_of([&](uint64_t most) { return masks_.at(index).read(most); }, name);
-  const PictureSize size = size_as_read(*header, orientation()), mask{of_mask.height, of_mask.width};
+  const ImageHeader of_mask = header_of([&](uint64_t most) { return masks_.at(index).read(most); }, name);
+  const ImageSize size = size_as_read(*header, orientation()), mask{of_mask.height, of_mask.width};
   if (size != mask)
     throw data_error(fmt::format("{}: {}x{} pixels, its mask {} has {}x{}: the mask is of another image",
                                  describe(index), size.width, size.height, name, mask.width, mask.height));

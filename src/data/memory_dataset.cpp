@@ -137,7 +137,7 @@ MemoryImages read_idx_pair(const std::string& images_path, const std::string& la
   const uint32_t count = images.read_word(), height = images.read_word(), width = images.read_word();
   if (count == 0) throw data_error(images_path + ": has no image");
   if (height != kMnistSide || width != kMnistSide) {
-    throw data_error(fmt::format("{}: pictures of {}x{}, MNIST's are 28x28", images_path, height, width));
+    throw data_error(fmt::format("{}: images of {}x{}, MNIST's are 28x28", images_path, height, width));
   }
   result.height = result.width = kMnistSide;
   result.channels = 1;

@@ -33,7 +33,7 @@ class MemoryDataset : public Dataset {
     return {images_.height, images_.width, images_.channels, std::vector<uint8_t>(first, first + bytes)};
   }
   const std::vector<std::string>& class_names() const override { return images_.class_names; }
-  std::optional<PictureSize> common_size() const override { return PictureSize{images_.height, images_.width}; }
+  std::optional<ImageSize> common_size() const override { return ImageSize{images_.height, images_.width}; }
   std::string describe(size_t index) const override { return images_.name + "[" + std::to_string(index) + "]"; }
 
  private:

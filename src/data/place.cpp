@@ -86,7 +86,7 @@ void mirror(uint8_t* pixels, int height, int width, int channels) {
   channels == 1 ? mirror_rows<uint8_t>(pixels, height, width) : mirror_rows<Colour>(pixels, height, width);
 }
 
-Rectangle fitted(const PictureSize& image, const Transform& t) {
+Rectangle fitted(const ImageSize& image, const Transform& t) {
   if (t.fit == Fit::stretch) return {0, 0, t.height, t.width};
   const double scale =
       std::min(static_cast<double>(t.height) / image.height, static_cast<double>(t.width) / image.width);
@@ -100,7 +100,7 @@ Rectangle fitted(const PictureSize& image, const Transform& t) {
   return {(t.height - height) / 2, (t.width - width) / 2, height, width};
 }
 
-Box placed_box(const Box& box, const PictureSize& image, const Transform& t, const Placed& placed) {
+Box placed_box(const Box& box, const ImageSize& image, const Transform& t, const Placed& placed) {
   const Rectangle& part = placed.part;
   const double scale_x = static_cast<double>(part.width) / image.width;
   const double scale_y = static_cast<double>(part.height) / image.height;

@@ -60,7 +60,7 @@ void exchange_red_and_blue(uint8_t* pixels, int height, int width);
 /// Returns where an image of that size lies in the input by transform.fit, which is letterbox, letterbox_corner or
 /// stretch. YOLOX rounds the sides of letterboxed images down and has them in the corner; Ultralytics' networks round
 /// to the nearest and have them in the middle.
-Rectangle fitted(const PictureSize& image, const Transform& transform);
+Rectangle fitted(const ImageSize& image, const Transform& transform);
 
 /// The random choices for a training image that is placed in the input as a whole (Fit::letterbox and the like).
 struct Placed {
@@ -70,17 +70,17 @@ struct Placed {
   bool flip = false;  ///< the image is mirrored where it lies
   kernels::ColourChange colours;  ///< what change_colours() adds
 };
-Placed draw_placed(const PictureSize& image, const Transform& transform, Random& random);
+Placed draw_placed(const ImageSize& image, const Transform& transform, Random& random);
 
 /// Returns the random choices for a mosaic (Bochkovskiy et al., YOLOv4, arXiv 2004.10934), as YOLOX makes it: four
 /// images, each as large as it fits the input, meet in a point of a ground with twice the input's height and width,
 /// where they are cut off; the input shows the ground's upper left corner, scaled, moved and turned around the input's
 /// middle. Flip, turn and colours are one choice for all.
-std::array<Placed, 4> draw_mosaic(const std::array<PictureSize, 4>& images, const Transform& transform, Random& random);
+std::array<Placed, 4> draw_mosaic(const std::array<ImageSize, 4>& images, const Transform& transform, Random& random);
 
 /// Returns where a box of an image of that size lies in the input, cut off where the image is; of a turned one the box
 /// around what is left. An empty box if less than a pixel of one side or a tenth of the area is left.
-Box placed_box(const Box& box, const PictureSize& image, const Transform& transform, const Placed& placed);
+Box placed_box(const Box& box, const ImageSize& image, const Transform& transform, const Placed& placed);
 
 /// Which pixels of the input show an image that is placed, and what of it.
 struct Shown {
@@ -100,7 +100,7 @@ void place(std::span<const Image> images, const Transform& transform, std::span<
 /// An image in a training image.
 struct Tile {
   size_t index = 0;  ///< into the data set
-  PictureSize size;
+  ImageSize size;
   Placed placed;
 };
 
@@ -113,7 +113,7 @@ struct Composition {
 struct ImageSource {
   const std::vector<size_t>& others;  ///< of which those that a mosaic or mixup adds are drawn
   /// Returns the size of an image; called once for each tile, in their order.
-  std::function<PictureSize(size_t index)> size_of;
+  std::function<ImageSize(size_t index)> size_of;
 };
 
 /// Draws the composition of a training image that begins with image `index`. join: mosaics and mixed images are made,

@@ -76,7 +76,7 @@ class Synthetic : public Dataset {
   size_t size() const override { return static_cast<size_t>(spec_.synthetic_size); }
   int channels() const override { return spec_.channels; }
   const std::vector<std::string>& class_names() const override { return class_names_; }
-  std::optional<PictureSize> common_size() const override { return PictureSize{spec_.image_size, spec_.image_size}; }
+  std::optional<ImageSize> common_size() const override { return ImageSize{spec_.image_size, spec_.image_size}; }
 
  protected:
   Image blank(int channels) const {
@@ -145,7 +145,7 @@ class Scenes : public Synthetic {
   Labels labels() const override { return Labels::pixels; }
 
   int label(size_t index) const override {
-    throw usage_error(describe(index) + ": each pixel has a class of its own, the picture has none");
+    throw usage_error(describe(index) + ": each pixel has a class of its own, the image has none");
   }
 
   Image read(size_t index) const override {

@@ -18,12 +18,12 @@ size_t row_bytes(const Transform& t) { return static_cast<size_t>(t.width) * t.c
 
 void check_channels(const Image& image, const Transform& t) {
   if (image.channels == t.channels && image.height > 0 && image.width > 0) return;
-  throw data_error(fmt::format("picture of {}x{}x{}, but {} channels are wanted; see data.channels", image.height,
+  throw data_error(fmt::format("image of {}x{}x{}, but {} channels are wanted; see data.channels", image.height,
                                image.width, image.channels, t.channels));
 }
 
 Image resize_shorter(const Image& image, const Transform& t) {
-  const PictureSize size = resized_size({image.height, image.width}, t.resize);
+  const ImageSize size = resized_size({image.height, image.width}, t.resize);
   return resize(view(image), size.height, size.width, t);
 }
 
@@ -44,16 +44,16 @@ void copy_crop(const Image& image, int top, int left, const Transform& t, uint8_
 }
 
 /// Returns by how many pixels the crop can move on both axes. Throws Error(data) if the image is too small.
-PictureSize room(const PictureSize& picture, int pad, const Transform& t) {
-  const PictureSize slack{picture.height + 2 * pad - t.height, picture.width + 2 * pad - t.width};
+ImageSize room(const ImageSize& image, int pad, const Transform& t) {
+  const ImageSize slack{image.height + 2 * pad - t.height, image.width + 2 * pad - t.width};
   if (slack.height >= 0 && slack.width >= 0) return slack;
   throw data_error(
-      fmt::format("picture of {}x{} is smaller than the crop of {}x{}; a recipe's data.resize, or --resize or --fit "
+      fmt::format("image of {}x{} is smaller than the crop of {}x{}; a recipe's data.resize, or --resize or --fit "
                   "letterbox of an .onnx file, fits it",
-                  picture.height, picture.width, t.height, t.width));
+                  image.height, image.width, t.height, t.width));
 }
 
-PictureSize size_of(const Image& image) { return {image.height, image.width}; }
+ImageSize size_of(const Image& image) { return {image.height, image.width}; }
 
 /// Fills the part of a rectangle that lies inside the input.
 void fill(const Transform& t, const Rectangle& rectangle, uint8_t* out) {
@@ -89,7 +89,7 @@ int margin(int slack, const Transform& t) {
 }
 
 void centre_crop(const Image& image, const Transform& t, uint8_t* out) {
-  const PictureSize slack = room(size_of(image), 0, t);
+  const ImageSize slack = room(size_of(image), 0, t);
   copy_crop(image, margin(slack.height, t), margin(slack.width, t), t, out);
 }
 
@@ -122,27 +122,27 @@ Rectangle shared(const Rectangle& a, const Rectangle& b) {
   return {top, left, std::max(bottom - top, 0), std::max(right - left, 0)};
 }
 
-PictureSize resized_size(const PictureSize& image, int shorter) {
+ImageSize resized_size(const ImageSize& image, int shorter) {
   constexpr int kLongest = 1 << 15;
   const bool upright = image.height >= image.width;
   const long low = upright ? image.width : image.height, high = upright ? image.height : image.width;
   const long longer = shorter * high / low;
   if (longer > kLongest) {
-    throw data_error(fmt::format("picture of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
+    throw data_error(fmt::format("image of {}x{}: {} pixels long with its shorter side resized to {}; at most {}",
                                  image.height, image.width, longer, shorter, kLongest));
   }
   const int other = static_cast<int>(longer);
-  return upright ? PictureSize{other, shorter} : PictureSize{shorter, other};
+  return upright ? ImageSize{other, shorter} : ImageSize{shorter, other};
 }
 
-std::vector<PictureSize> input_sizes(const Transform& t) {
+std::vector<ImageSize> input_sizes(const Transform& t) {
   if (t.multi_scale == 0) return {{t.height, t.width}};
   int step = 32;
   while (t.height % step != 0 || t.width % step != 0) step /= 2;
   const auto steps = [&](double times) { return times * t.height / step; };
   const int first = std::max(1, static_cast<int>(std::ceil(steps(1 - t.multi_scale) - 1e-9)));
   const int last = static_cast<int>(std::floor(steps(1 + t.multi_scale) + 1e-9));
-  std::vector<PictureSize> sizes;
+  std::vector<ImageSize> sizes;
   for (int i = first; i <= last; ++i) {
     const long across = std::lround(static_cast<double>(t.width) * i / t.height);
     sizes.push_back({i * step, static_cast<int>(std::max(1L, across)) * step});
@@ -151,7 +151,7 @@ std::vector<PictureSize> input_sizes(const Transform& t) {
 }
 
 void check_transform(const Transform& t) {
-  if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch pictures of {}x{}", t.height, t.width));
+  if (t.height < 1 || t.width < 1) throw usage_error(fmt::format("batch images of {}x{}", t.height, t.width));
   if (t.fit != Fit::tensor && t.channels != 1 && t.channels != 3)
     throw usage_error(fmt::format("{} channels; allowed: 1, 3", t.channels));
   if (t.order == ChannelOrder::bgr && t.channels != 3)
@@ -163,7 +163,7 @@ void check_transform(const Transform& t) {
   }
 }
 
-Rectangle random_part(const PictureSize& image, double area_min, Random& random) {
+Rectangle random_part(const ImageSize& image, double area_min, Random& random) {
   constexpr double kLowest = 3.0 / 4, kHighest = 4.0 / 3;
   constexpr int kTries = 10;
   const double area = static_cast<double>(image.height) * image.width;
@@ -183,9 +183,9 @@ Rectangle random_part(const PictureSize& image, double area_min, Random& random)
   return {(image.height - height) / 2, (image.width - width) / 2, height, width};
 }
 
-void check_size(const PictureSize& picture, const Transform& t, bool training) {
+void check_size(const ImageSize& image, const Transform& t, bool training) {
   if (t.fit != Fit::crop || (training && t.random_resized_crop)) return;
-  room(t.resize > 0 ? resized_size(picture, t.resize) : picture, training ? t.pad : 0, t);
+  room(t.resize > 0 ? resized_size(image, t.resize) : image, training ? t.pad : 0, t);
 }
 
 void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
@@ -199,23 +199,23 @@ void evaluation_pixels(const Image& image, const Transform& t, uint8_t* out) {
   if (t.order == ChannelOrder::bgr) exchange_red_and_blue(out, t.height, t.width);
 }
 
-Placement placement(const PictureSize& image, const Transform& t) {
+Placement placement(const ImageSize& image, const Transform& t) {
   const auto scaled = [&](const Rectangle& to) {
     return Placement{static_cast<double>(to.height) / image.height, static_cast<double>(to.width) / image.width,
                      static_cast<double>(to.top), static_cast<double>(to.left)};
   };
   if (!crops(t)) return scaled(fitted(image, t));
-  const PictureSize resized = t.resize > 0 ? resized_size(image, t.resize) : image;
-  const PictureSize slack = room(resized, 0, t);
+  const ImageSize resized = t.resize > 0 ? resized_size(image, t.resize) : image;
+  const ImageSize slack = room(resized, 0, t);
   return scaled({-margin(slack.height, t), -margin(slack.width, t), resized.height, resized.width});
 }
 
-Augmentation draw_augmentation(const PictureSize& picture, const Transform& t, Random& random) {
+Augmentation draw_augmentation(const ImageSize& image, const Transform& t, Random& random) {
   Augmentation drawn;
   if (t.random_resized_crop) {
-    drawn.part = random_part(picture, t.crop_area_min, random);
+    drawn.part = random_part(image, t.crop_area_min, random);
   } else {
-    const PictureSize slack = room(picture, t.pad, t);
+    const ImageSize slack = room(image, t.pad, t);
     const int top = static_cast<int>(random.below(slack.height + 1)) - t.pad;
     const int left = static_cast<int>(random.below(slack.width + 1)) - t.pad;
     drawn.part = {top, left, t.height, t.width};
@@ -273,25 +273,25 @@ Transform evaluation_transform(const Shape& input, const Preprocessing& preproce
   return transform;
 }
 
-void require_pictures(const Int8Graph& graph) {
+void require_images(const Int8Graph& graph) {
   if (graph.preprocessing.fit != Fit::tensor) return;
   throw usage_error(fmt::format(
-      "{} was quantized with tensors (octet quantize --tensors), so its checkpoint does not say how a picture "
+      "{} was quantized with tensors (octet quantize --tensors), so its checkpoint does not say how an image "
       "becomes its input: quantize it with --images and --preset, or give it the input's codes in a program",
       graph.name));
 }
 
-Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
-  require_pictures(graph);
+Image image_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+  require_images(graph);
   const Transform transform = evaluation_transform(graph.input_shape(), graph.preprocessing);
   const bool turn = graph.preprocessing.exif_orientation;
   const std::string data = read_file(file);
   const Image image = decode_image(data, transform.channels, file, turn ? Orientation::exif : Orientation::as_stored);
-  const PictureHeader header = decode_header(data, file);
+  const ImageHeader header = decode_header(data, file);
   if (!turn && header.orientation != 1)
     notes.push_back(
         fmt::format("{}: read as stored, not turned as its EXIF data says (orientation {}), for so its "
-                    "checkpoint was trained; data.orientation: exif trains one that turns pictures",
+                    "checkpoint was trained; data.orientation: exif trains one that turns images",
                     file, header.orientation));
   if (const int bits = bits_in_use(header, image); bits < kFewestOf16)
     notes.push_back(fmt::format("{}: a 16-bit PNG whose values use {} bits: it is nearly black; multiply them by {}",
@@ -301,15 +301,14 @@ Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<s
   if (transform.fit == Fit::crop && transform.resize == 0 && !exact) {
     const std::string sizes = fmt::format("{}: {}x{} pixels; the network reads {}x{} and its checkpoint has no resize",
                                           file, image.width, image.height, transform.width, transform.height);
-    if (!large_enough)
-      throw data_error(sizes + ": scale the picture, or train the network with a resize (data.resize)");
+    if (!large_enough) throw data_error(sizes + ": scale the image, or train the network with a resize (data.resize)");
     notes.push_back(sizes + ": it sees the centre only, as in validation");
   }
   return image;
 }
 
-Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
-  return evaluation_image(picture_for(graph, file, notes),
+Image network_image(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes) {
+  return evaluation_image(image_for(graph, file, notes),
                           evaluation_transform(graph.input_shape(), graph.preprocessing));
 }
 

@@ -106,17 +106,17 @@ struct Transform {
 /// Returns the sizes that a training batch's input may have, ascending: from 1 - multi_scale to 1 + multi_scale times
 /// the transform's height, in steps of the largest power of two that divides both its sides, at most 32; and the width
 /// that is in proportion, in such steps. The transform's own size alone if multi_scale is 0.
-std::vector<PictureSize> input_sizes(const Transform& transform);
+std::vector<ImageSize> input_sizes(const Transform& transform);
 
 /// Throws Error(usage) for a Transform that makes no sense (sizes, channels, fill).
 void check_transform(const Transform& transform);
 
 /// Throws Error(data) if an image of that size cannot go through the transform: too small for the crop, or too long.
-void check_size(const PictureSize& image, const Transform& transform, bool training);
+void check_size(const ImageSize& image, const Transform& transform, bool training);
 
 /// Returns the size with the shorter side `shorter` and the other in proportion, rounded down, as
 /// torchvision.transforms.Resize(shorter) does. Throws Error(data) for a longer side of more than 32768 pixels.
-PictureSize resized_size(const PictureSize& image, int shorter);
+ImageSize resized_size(const ImageSize& image, int shorter);
 
 /// Applies the evaluation transform (fit, order of the channels) to one image and writes it to out, [height, width,
 /// channels]. Throws Error(data) if the image has other channels or is smaller than the crop.
@@ -130,7 +130,7 @@ Image evaluation_image(const Image& image, const Transform& transform);
 struct Placement {
   double scale_y = 1, scale_x = 1, top = 0, left = 0;
 };
-Placement placement(const PictureSize& image, const Transform& transform);
+Placement placement(const ImageSize& image, const Transform& transform);
 
 /// The random choices for one training image.
 struct Augmentation {
@@ -144,7 +144,7 @@ struct Augmentation {
 /// Draws the augmentation of an image of that size (after the resize, if there is one without random_resized_crop).
 /// `random` is called in a fixed order, so batches are the same on every device. Throws Error(data) if the image is
 /// smaller than the crop.
-Augmentation draw_augmentation(const PictureSize& image, const Transform& transform, Random& random);
+Augmentation draw_augmentation(const ImageSize& image, const Transform& transform, Random& random);
 
 /// Applies the training transform to one image and writes it to out, [height, width, channels]: random resized crop, or
 /// resize, pad and random crop; then flip; then colours; then cutout and erasing. Or, with another fit than crop, the
@@ -153,7 +153,7 @@ void training_pixels(const Image& image, const Transform& transform, Random& ran
 
 /// Returns a random part of the image with a share of its area in area_min .. 1 and an aspect ratio in 3/4 .. 4/3
 /// (Szegedy et al. 2014).
-Rectangle random_part(const PictureSize& image, double area_min, Random& random);
+Rectangle random_part(const ImageSize& image, double area_min, Random& random);
 
 /// Returns the transform of a mask whose image goes through `transform`: drawn with the same random numbers, its pixels
 /// go where the image's go, by resize_nearest(), and become kUnlabelled where the image shows nothing.
@@ -163,15 +163,15 @@ Transform mask_transform(const Transform& transform);
 Transform evaluation_transform(const Shape& input, const Preprocessing& preprocessing);
 
 /// Throws Error(usage) for a network whose checkpoint does not say how an image becomes its input (Fit::tensor).
-void require_pictures(const Int8Graph& graph);
+void require_images(const Int8Graph& graph);
 
 /// Reads the image in `file` and fits it to the input of a checkpoint's network as its preprocessing says: uint8
 /// [height, width, channels], by the functions that validation uses. Appends a sentence to `notes` for each thing that
 /// the user may not expect: a crop without a resize, an orientation that is not followed, a 16-bit PNG that is nearly
-/// black. Throws as require_pictures() does, and Error(data), also for an image that is too small, naming both sizes.
-Image network_picture(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
+/// black. Throws as require_images() does, and Error(data), also for an image that is too small, naming both sizes.
+Image network_image(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
-/// Returns the image of network_picture() before it is fitted to the input, turned as the preprocessing says.
-Image picture_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
+/// Returns the image of network_image() before it is fitted to the input, turned as the preprocessing says.
+Image image_for(const Int8Graph& graph, const std::string& file, std::vector<std::string>& notes);
 
 }  // namespace octet

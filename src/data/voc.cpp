@@ -76,14 +76,14 @@ Box voc_box(const VocFile& file, const pugi::xml_node& object) {
 void sort_classes(std::vector<std::string>& classes, BoxAnnotations& annotations) {
   const std::vector<std::string> met = classes;
   std::sort(classes.begin(), classes.end());
-  for (BoxAnnotations::Picture& image : annotations.images)
+  for (BoxAnnotations::AnnotatedImage& image : annotations.images)
     for (BoxLabel& label : image.labels) {
       const std::string& name = met[static_cast<size_t>(label.class_index)];
       label.class_index = static_cast<int>(std::lower_bound(classes.begin(), classes.end(), name) - classes.begin());
     }
 }
 
-PictureSize voc_size(const VocFile& file) {
+ImageSize voc_size(const VocFile& file) {
   const pugi::xml_node size = file.root().child("size");
   if (!size) return {};
   const double height = file.number(size, "height"), width = file.number(size, "width");
@@ -121,7 +121,7 @@ BoxAnnotations read_voc(const FileTree& tree, const std::string& folder, const s
   for (const std::string& name : names) {
     const StoredFile stored = tree.file(folder + "/" + name + ".xml");
     const VocFile file(stored.read(), stored.name);
-    BoxAnnotations::Picture picture{std::ssize(result.images), name, voc_size(file), {}};
+    BoxAnnotations::AnnotatedImage image{std::ssize(result.images), name, voc_size(file), {}};
     for (const pugi::xml_node& object : file.root().children("object")) {
       const std::string where = file.place(object), of = file.text(object, "name");
       const Box box = voc_box(file, object);
@@ -133,12 +133,12 @@ BoxAnnotations read_voc(const FileTree& tree, const std::string& folder, const s
                                      classes.front()));
         continue;
       }
-      faults.look_at(box, picture.size, where);
+      faults.look_at(box, image.size, where);
       const pugi::xml_node difficult = object.child("difficult");
-      picture.labels.push_back({box, static_cast<int>(found - classes.begin()), box.area(),
-                                difficult && file.number(object, "difficult") != 0});
+      image.labels.push_back({box, static_cast<int>(found - classes.begin()), box.area(),
+                              difficult && file.number(object, "difficult") != 0});
     }
-    result.images.push_back(std::move(picture));
+    result.images.push_back(std::move(image));
   }
   if (class_names.empty()) sort_classes(classes, result);
   for (const std::string& name : classes) result.categories.push_back({std::ssize(result.categories), name});

@@ -41,7 +41,7 @@ Box shares_of(const std::vector<double>& numbers, const std::string& where) {
 }
 
 /// Returns the label of a line; nullopt for a class that is left out.
-std::optional<BoxLabel> label_of(const std::string& line, const PictureSize& image, size_t classes,
+std::optional<BoxLabel> label_of(const std::string& line, const ImageSize& image, size_t classes,
                                  const std::string& where, BoxFaults& faults) {
   std::istringstream words(line);
   std::vector<double> numbers;
@@ -77,9 +77,9 @@ BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std:
   BoxFaults faults(leave_out);
   long without = 0;
   for (size_t i = 0; i < images.size(); ++i) {
-    BoxAnnotations::Picture picture{
+    BoxAnnotations::AnnotatedImage image{
         static_cast<int64_t>(i), images.describe(i), size_as_read(*images.header(i), images.orientation()), {}};
-    fs::path file = fs::path(labels_folder) / fs::path(picture.file).lexically_relative(from);
+    fs::path file = fs::path(labels_folder) / fs::path(image.file).lexically_relative(from);
     file.replace_extension(".txt");
     if (tree.is_file(file.string())) {
       const StoredFile stored = tree.file(file.string());
@@ -89,13 +89,13 @@ BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std:
         ++number;
         if (line.find_first_not_of(" \t\r\v\f") == std::string::npos) continue;
         const std::string where = fmt::format("{}:{}", stored.name, number);
-        if (const auto label = label_of(line, picture.size, class_names.size(), where, faults))
-          picture.labels.push_back(*label);
+        if (const auto label = label_of(line, image.size, class_names.size(), where, faults))
+          image.labels.push_back(*label);
       }
     } else {
       ++without;
     }
-    result.images.push_back(std::move(picture));
+    result.images.push_back(std::move(image));
   }
   if (without == static_cast<long>(images.size()))
     throw data_error(fmt::format("{}: none of the {} images in {} has a .txt there", labels, without, from));

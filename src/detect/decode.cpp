@@ -107,7 +107,7 @@ void decode_level(const BoxDecoder& decoder, const BoxHead::Level& level, const 
 }
 
 /// Returns a box of the network's input in pixels of the image, clipped to it.
-Box in_image(const Box& box, const Placement& at, const PictureSize& image) {
+Box in_image(const Box& box, const Placement& at, const ImageSize& image) {
   const auto clipped = [](double value, double most) { return std::clamp(value, 0.0, most); };
   const double left = clipped((box.x - at.left) / at.scale_x, image.width);
   const double top = clipped((box.y - at.top) / at.scale_y, image.height);
@@ -154,19 +154,19 @@ BoxDecoder box_decoder(const Graph& graph, const BoxHead& head, const Transform&
 }
 
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options) {
+                                    const ImageSize& image, const BoxOptions& options) {
   return decode_boxes(box_decoder(graph), outputs, index, image, options);
 }
 
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options) {
+                                    const ImageSize& image, const BoxOptions& options) {
   OutputPointers pointers;
   for (const std::vector<uint8_t>& output : outputs) pointers.push_back(output.data());
   return decode_boxes(decoder, pointers, index, image, options);
 }
 
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const OutputPointers& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options) {
+                                    const ImageSize& image, const BoxOptions& options) {
   std::vector<Detection> found;
   for (const BoxHead::Level& level : decoder.head.levels) decode_level(decoder, level, outputs, index, options, found);
   found = suppress(std::move(found), options.iou_threshold);
@@ -208,7 +208,7 @@ void require_masks(const Int8Graph& graph) {
       graph.name, outputs_text(graph), kUnlabelled));
 }
 
-Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize& image) {
+Image decode_mask(const Int8Graph& graph, const float* logits, const ImageSize& image) {
   const Shape &input = graph.input_shape(), &output = graph.nodes[static_cast<size_t>(graph.outputs.front())].shape;
   const Placement place = placement(image, evaluation_transform(input, graph.preprocessing));
   // Returns the row (or column) of the output at which one of the image lies, or -1.

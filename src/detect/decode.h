@@ -65,13 +65,13 @@ BoxDecoder box_decoder(const Graph& graph, const BoxHead& head, const Transform&
 /// Returns the boxes of image `index` of the batch, the highest score first, clipped to the image, which had that size
 /// before it became the input.
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const OutputPointers& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options);
+                                    const ImageSize& image, const BoxOptions& options);
 std::vector<Detection> decode_boxes(const BoxDecoder& decoder, const BatchOutputs& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options);
+                                    const ImageSize& image, const BoxOptions& options);
 
 /// Returns the boxes that box_decoder(graph) finds.
 std::vector<Detection> decode_boxes(const Int8Graph& graph, const BatchOutputs& outputs, int index,
-                                    const PictureSize& image, const BoxOptions& options);
+                                    const ImageSize& image, const BoxOptions& options);
 
 /// Whether a network gives one output of float logits of up to 255 classes for each pixel.
 bool gives_masks(const Int8Graph& graph);
@@ -82,7 +82,7 @@ void require_masks(const Int8Graph& graph);
 /// Returns the class of each pixel of an image of that size, one channel: that of the highest logit at its place, the
 /// first of equal ones; kUnlabelled where the input does not show the image. logits: [height, width, classes] of the
 /// output.
-Image decode_mask(const Int8Graph& graph, const float* logits, const PictureSize& image);
+Image decode_mask(const Int8Graph& graph, const float* logits, const ImageSize& image);
 
 /// Returns what is left when of two detections of one class that overlap more than `iou_threshold` the one of the lower
 /// score is left out (non-maximum suppression), the highest score first; of equal scores the first stays.

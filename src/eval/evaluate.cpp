@@ -36,7 +36,7 @@ void require_outputs(const Task& task, const std::string& name, const Network& n
                                       : "";
   throw usage_error(fmt::format("{}: gives {}, the data set has {} classes for {}, so it must give one output, {}{}",
                                 name, outputs_text(network), task.classes(),
-                                task.pixels() ? "each pixel" : "each picture", to_string(task.output), cure));
+                                task.pixels() ? "each pixel" : "each image", to_string(task.output), cure));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class ClassScorer : public Scorer {
     const auto classes = static_cast<size_t>(task_.classes());
     const std::span<const float> logits = floats(outputs.front(), batch.labels.size() * classes);
     const std::vector<Answer> answers = judged(logits, batch.labels, classes);
-    if (task_.pixels()) return add_pictures(batch, answers);
+    if (task_.pixels()) return add_images(batch, answers);
     for (const Answer& answer : answers) take(answer, metrics_);
     if (shared_) answers_.insert(answers_.end(), answers.begin(), answers.end());
   }
@@ -37,7 +37,7 @@ class ClassScorer : public Scorer {
   }
 
   void take_all(const Sharing& sharing, int batch_size) override {
-    if (task_.pixels()) return take_all_pictures(sharing, batch_size);
+    if (task_.pixels()) return take_all_images(sharing, batch_size);
     const std::vector<Answer> all = Sharing::in_order(sharing.all(answers_), static_cast<size_t>(batch_size));
     metrics_ = Metrics(task_.classes());
     predictions_.clear();
@@ -87,21 +87,21 @@ class ClassScorer : public Scorer {
   }
 
   /// Takes in the pixels of a batch, summed by image first: several processes exchange these sums, not all answers.
-  void add_pictures(const Batch& batch, const std::vector<Answer>& all) {
+  void add_images(const Batch& batch, const std::vector<Answer>& all) {
     const size_t answers = task_.answers(), classes = static_cast<size_t>(task_.classes());
     for (size_t begin = 0; begin < batch.labels.size(); begin += answers) {
-      Metrics picture(task_.classes());
-      for (const Answer& answer : std::span(all).subspan(begin, answers)) take(answer, picture);
-      sums_.push_back(picture.sums());
-      metrics_.add(picture.sums());
-      metrics_.add_confusion(picture.confusion());
+      Metrics of_image(task_.classes());
+      for (const Answer& answer : std::span(all).subspan(begin, answers)) take(answer, of_image);
+      sums_.push_back(of_image.sums());
+      metrics_.add(of_image.sums());
+      metrics_.add_confusion(of_image.confusion());
       overlaps_.resize(overlaps_.size() + classes);
       add_overlaps(std::span(batch.labels).subspan(begin, answers), std::span(predictions_).last(answers),
                    std::span(overlaps_).last(classes));
     }
   }
 
-  void take_all_pictures(const Sharing& sharing, int batch_size) {
+  void take_all_images(const Sharing& sharing, int batch_size) {
     const auto in_order = [&](const auto& mine, size_t of_image) {
       return Sharing::in_order(sharing.all(mine), static_cast<size_t>(batch_size) * of_image);
     };

@@ -36,8 +36,8 @@ struct Found {
 };
 
 /// Returns the image's header after checking its size; nullopt for an image that is no file.
-std::optional<PictureHeader> checked_header(const List& list, size_t index) try {
-  const std::optional<PictureHeader> header = list.dataset.header(index);
+std::optional<ImageHeader> checked_header(const List& list, size_t index) try {
+  const std::optional<ImageHeader> header = list.dataset.header(index);
   if (!header) return header;
   check_size(size_as_read(*header, list.dataset.orientation()), list.transform, list.training);
   return header;
@@ -61,7 +61,7 @@ Found read_headers(const List& list, int workers) {
   const auto work = [&] {
     for (size_t i; (i = next++) < list.indices.size();) {
       try {
-        const std::optional<PictureHeader> header = checked_header(list, list.indices[i]);
+        const std::optional<ImageHeader> header = checked_header(list, list.indices[i]);
         if (!header || (header->orientation == 1 && header->bits != 16)) continue;
         const std::lock_guard lock(mutex);
         if (header->orientation != 1) ++found.turned;

@@ -244,7 +244,7 @@ RunData open_run_data(const Recipe& recipe) {
   data.train_transform = train_transform(from);
   data.evaluation_transform = evaluation_transform(from);
   // If every image has the network's size, nothing is cropped and the checkpoint need not say how.
-  const bool cut = from.resize > 0 || data.train_set->common_size() != PictureSize{from.image_size, from.width()};
+  const bool cut = from.resize > 0 || data.train_set->common_size() != ImageSize{from.image_size, from.width()};
   data.train_transform.even_margin = data.evaluation_transform.even_margin = cut;
   data.mean.assign(from.mean.begin(), from.mean.end());
   data.std.assign(from.std.begin(), from.std.end());

@@ -109,14 +109,14 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
   const std::string points =
       fmt::format("{:.2f} points of {}", std::abs(lost.points), score_names(before.task.labels).score);
   std::string what = fmt::format("{}{}, no difference that {} show", lost.points > 0 ? "-" : "+", points,
-                                 counted(lost.images, "picture"));
+                                 counted(lost.images, "image"));
   if (lost.told_apart()) what = fmt::format("{} {} {}", cause, lost.points > 0 ? "costs" : "gains", points);
-  const char* pictures = before.task.pixels()                  ? "; in {} pictures {} has more pixels right, in {} {}"
-                         : before.task.labels == Labels::boxes ? ""
-                                                               : "; {} only {} has right, {} only {}";
+  const char* images = before.task.pixels()                  ? "; in {} images {} has more pixels right, in {} {}"
+                       : before.task.labels == Labels::boxes ? ""
+                                                             : "; {} only {} has right, {} only {}";
   return fmt::format("{} {} -> {} {}: {} (95 % interval {:+.2f} to {:+.2f}{})", before.name, percent(before.score()),
                      after.name, percent(after.score()), what, hundredths(-lost.high), hundredths(-lost.low),
-                     fmt::format(fmt::runtime(pictures), with_thousands(lost.only_first), before.name,
+                     fmt::format(fmt::runtime(images), with_thousands(lost.only_first), before.name,
                                  with_thousands(lost.only_second), after.name));
 }
 

@@ -65,10 +65,10 @@ thead th { border-bottom: 2px solid var(--ink); font-weight: 600; vertical-align
 td small { display: block; white-space: nowrap; color: var(--bad); }
 tr.ship { background: #e8f2f9; }
 tr.broken { background: #fdeee3; }
-.pictures { display: grid; grid-template-columns: repeat(5, minmax(0, 1fr)); gap: 6px; margin: 8px 0; max-width: 760px; }
-.pictures img { width: 100%; image-rendering: pixelated; display: block; }
-.pictures.three { grid-template-columns: repeat(3, minmax(0, 1fr)); max-width: 1100px; }
-.pictures.three img { image-rendering: auto; }
+.images { display: grid; grid-template-columns: repeat(5, minmax(0, 1fr)); gap: 6px; margin: 8px 0; max-width: 760px; }
+.images img { width: 100%; image-rendering: pixelated; display: block; }
+.images.three { grid-template-columns: repeat(3, minmax(0, 1fr)); max-width: 1100px; }
+.images.three img { image-rendering: auto; }
 .key { display: inline-block; width: 1em; height: 1em; border: 1px solid var(--line); vertical-align: -.1em; }
 dl { display: grid; grid-template-columns: minmax(90px, max-content) 1fr; gap: 4px 16px; font-size: .9rem; margin: 8px 0; }
 dt { color: var(--soft); }

@@ -80,7 +80,7 @@ std::vector<Card> result_cards(const Report& report);
 BarChart accuracy_chart(const Report& report);
 
 // Sections of the page that report_html() writes. Each is "" if the report has nothing to show there.
-std::string pictures_section(const Report& report);   ///< test images of a segmentation, their labels and predictions
+std::string images_section(const Report& report);     ///< test images of a segmentation, their labels and predictions
 std::string training_section(const Report& report);   ///< loss, score and learning rate by epoch
 std::string layers_section(const Report& report);     ///< SQNR bars, histograms
 std::string classes_section(const Report& report);    ///< IoU of segmentations, of detectors AP and precision by recall

@@ -122,14 +122,14 @@ std::string pairs_table(const Report& report, const std::vector<long>& confusion
   return html + "</tbody></table>";
 }
 
-/// Returns what the last epoch of each phase took: "float 12,000 images/s, 0.4 % of the time waiting for pictures, 2.13
+/// Returns what the last epoch of each phase took: "float 12,000 images/s, 0.4 % of the time waiting for images, 2.13
 /// GB of GPU memory".
 std::string training_costs(const Report& report) {
   std::string text;
   for (size_t i = 0; i < report.epochs.size(); ++i) {
     const EpochMetrics& m = report.epochs[i];
     if (i + 1 < report.epochs.size() && report.epochs[i + 1].phase == m.phase) continue;
-    text += fmt::format("{}{} {} images/s, {} of the time waiting for pictures", text.empty() ? "" : "; ",
+    text += fmt::format("{}{} {} images/s, {} of the time waiting for images", text.empty() ? "" : "; ",
                         html_escape(m.phase), whole_number(m.images_per_second), percent(m.data_wait_share, 1));
     if (m.gpu_memory_bytes > 0)
       text += fmt::format(", {:.2f} GB of GPU memory", static_cast<double>(m.gpu_memory_bytes) / 1e9);
@@ -158,7 +158,7 @@ std::string ranks_table(const Report& report) {
   }
   if (rows.empty()) return "";
   return "<table id=\"ranks\" class=\"stack\"><thead><tr><th scope=\"col\">phase</th><th scope=\"col\">process</th><th "
-         "scope=\"col\">images/s</th><th scope=\"col\">exchanging</th><th scope=\"col\">waiting for pictures</th><th "
+         "scope=\"col\">images/s</th><th scope=\"col\">exchanging</th><th scope=\"col\">waiting for images</th><th "
          "scope=\"col\">GPU memory</th></tr></thead><tbody>\n" +
          rows +
          "</tbody></table>\n<p class=\"note\">Exchanging: gradients and statistics with the other processes, waiting "

@@ -51,49 +51,49 @@ std::string image_figure(const Image& image, const std::string& caption) {
 }
 
 template <typename ColourAt>
-Image painted(const ReportPicture& picture, const ColourAt& colour_at) {
-  Image image{picture.image.height, picture.image.width, 3, {}};
-  for (size_t i = 0; i < picture.truth.size(); ++i) {
+Image painted(const ReportMasks& masks, const ColourAt& colour_at) {
+  Image image{masks.image.height, masks.image.width, 3, {}};
+  for (size_t i = 0; i < masks.truth.size(); ++i) {
     const Colour colour = colour_at(i);
     image.pixels.insert(image.pixels.end(), colour.begin(), colour.end());
   }
   return image;
 }
 
-Image painted(const ReportPicture& picture, const std::vector<int>& classes) {
-  return painted(picture, [&](size_t i) { return colour_of(classes[i]); });
+Image painted(const ReportMasks& masks, const std::vector<int>& classes) {
+  return painted(masks, [&](size_t i) { return colour_of(classes[i]); });
 }
 
-long differing(const ReportPicture& picture) {
+long differing(const ReportMasks& masks) {
   long count = 0;
-  for (size_t i = 0; i < picture.int8.size(); ++i) count += picture.before[i] != picture.int8[i];
+  for (size_t i = 0; i < masks.int8.size(); ++i) count += masks.before[i] != masks.int8[i];
   return count;
 }
 
 std::string boxes_section(const Report& report, const std::string& int8) {
   std::string html = fmt::format(
-      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>Of the test pictures with labels those on which {} is furthest "
+      "<section id=\"images\"><h2>Images</h2>\n<p>Of the test images with labels those on which {} is furthest "
       "below float, then those on which it finds least: what is there, and what the networks find with a score of {} "
-      "or more. AP: of the picture alone.</p>\n",
+      "or more. AP: of the image alone.</p>\n",
       html_escape(int8), kShownScore);
   const auto found = [](const std::string& name, double ap) { return fmt::format("{}, AP {}", name, percent(ap, 1)); };
-  for (const ReportBoxes& picture : report.boxes)
-    html += "<div class=\"pictures three\">\n" + image_figure(picture.truth, picture.name) +
-            image_figure(picture.before, found("float", picture.before_ap)) +
-            image_figure(picture.int8, found(int8, picture.int8_ap)) + "</div>\n";
+  for (const ReportBoxes& boxes : report.boxes)
+    html += "<div class=\"images three\">\n" + image_figure(boxes.truth, boxes.name) +
+            image_figure(boxes.before, found("float", boxes.before_ap)) +
+            image_figure(boxes.int8, found(int8, boxes.int8_ap)) + "</div>\n";
   return html + "</section>\n";
 }
 
 }  // namespace
 
-std::string pictures_section(const Report& report) {
+std::string images_section(const Report& report) {
   const Row* shipped = int8_row(report);
   const std::string int8 = shipped ? shipped->evaluation.name : "int8";
   if (!report.boxes.empty()) return boxes_section(report, int8);
-  if (report.pictures.empty()) return "";
+  if (report.masks.empty()) return "";
   std::string html = fmt::format(
-      "<section id=\"pictures\"><h2>Pictures</h2>\n<p>The test pictures on which {} is furthest below float by mean "
-      "IoU, of the picture alone; of equally far ones those in which more pixels differ. What the pixels are, and what "
+      "<section id=\"images\"><h2>Images</h2>\n<p>The test images on which {} is furthest below float by mean "
+      "IoU, of the image alone; of equally far ones those in which more pixels differ. What the pixels are, and what "
       "the networks take them for.</p>\n<p>",
       html_escape(int8));
   for (size_t c = 0; c < report.class_names.size(); ++c) {
@@ -105,14 +105,14 @@ std::string pictures_section(const Report& report) {
   const auto scored = [](const std::string& name, double iou) {
     return fmt::format("{}, mean IoU {}", name, percent(iou, 1));
   };
-  for (const ReportPicture& picture : report.pictures) {
+  for (const ReportMasks& masks : report.masks) {
     const Image differences =
-        painted(picture, [&](size_t i) { return picture.before[i] == picture.int8[i] ? kSame : kDiffers; });
-    html += "<div class=\"pictures\">\n" + image_figure(picture.image, picture.name) +
-            image_figure(painted(picture, picture.truth), "truth") +
-            image_figure(painted(picture, picture.before), scored("float", picture.before_iou)) +
-            image_figure(painted(picture, picture.int8), scored(int8, picture.int8_iou)) +
-            image_figure(differences, "differing: " + counted(differing(picture), "pixel")) + "</div>\n";
+        painted(masks, [&](size_t i) { return masks.before[i] == masks.int8[i] ? kSame : kDiffers; });
+    html += "<div class=\"images\">\n" + image_figure(masks.image, masks.name) +
+            image_figure(painted(masks, masks.truth), "truth") +
+            image_figure(painted(masks, masks.before), scored("float", masks.before_iou)) +
+            image_figure(painted(masks, masks.int8), scored(int8, masks.int8_iou)) +
+            image_figure(differences, "differing: " + counted(differing(masks), "pixel")) + "</div>\n";
   }
   return html + "</section>\n";
 }

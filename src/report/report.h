@@ -64,7 +64,7 @@ struct EpochMetrics {
 };
 
 /// A test image with the classes of its pixels: the labels, and the predictions of two networks.
-struct ReportPicture {
+struct ReportMasks {
   std::string name;  ///< "synthetic scenes test[3]"
   Image image;
   std::vector<int> truth, before, int8;  ///< [height, width]; kNoLabel in truth: unknown
@@ -113,7 +113,7 @@ struct Report {
   std::vector<EpochMetrics> epochs;
   std::vector<ReportLayer> layers;
   std::vector<std::string> class_names;  ///< empty: classes are shown by number
-  std::vector<ReportPicture> pictures;   ///< of segmentations, the worst first
+  std::vector<ReportMasks> masks;        ///< of segmentations, the worst first
   std::vector<ReportBoxes> boxes;        ///< of detectors, the worst first
   Comparison comparison;                 ///< default: not compared
   double seconds = 0;                    ///< duration of the whole run
@@ -148,7 +148,7 @@ Headline headline(const Report& report);
 Differences differences(const Report& report);
 
 /// Describes the difference between two networks: "float 91.73 % -> int8 91.70 %: -0.03 points of top-1, no difference
-/// that 10,000 pictures show (95 % interval -0.13 to +0.07; 14 only float has right, 11 only int8)". Only if the
+/// that 10,000 images show (95 % interval -0.13 to +0.07; 14 only float has right, 11 only int8)". Only if the
 /// difference is significant (Paired::told_apart) it says that `cause` ("quantization") "costs" or "gains" points.
 /// Segmentations are described in points of mean IoU.
 /// lost: paired(before, after).

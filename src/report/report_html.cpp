@@ -115,8 +115,8 @@ std::string definition(const std::string& term, const std::string& text) {
 std::string navigation(const std::string& sections) {
   std::string html = "<nav>";
   const std::pair<const char*, const char*> links[] = {
-      {"accuracy", "Accuracy"}, {"pictures", "Pictures"}, {"codes", "Codes"},         {"classes", "Classes"},
-      {"training", "Training"}, {"layers", "Layers"},     {"confusion", "Confusion"}, {"run", "The run"}};
+      {"accuracy", "Accuracy"}, {"images", "Images"}, {"codes", "Codes"},         {"classes", "Classes"},
+      {"training", "Training"}, {"layers", "Layers"}, {"confusion", "Confusion"}, {"run", "The run"}};
   for (const auto& [id, name] : links) {
     if (sections.find(fmt::format("<section id=\"{}\"", id)) == std::string::npos) continue;
     html += fmt::format("<a href=\"#{}\">{}</a> ", id, name);
@@ -189,7 +189,7 @@ std::string run_section(const Report& report) {
 }  // namespace
 
 std::string report_html(const Report& report) {
-  const std::string sections = accuracy_section(report) + pictures_section(report) + comparison_section(report) +
+  const std::string sections = accuracy_section(report) + images_section(report) + comparison_section(report) +
                                classes_section(report) + training_section(report) + layers_section(report) +
                                confusion_section(report) + run_section(report);
   const std::string body = fmt::format(

@@ -131,7 +131,7 @@ octet::Image whole_image(const octet::Int8Graph& graph, const octet_picture& pic
   std::vector<std::string> notes;
   keep_notes(notes);
   if (picture.file != nullptr) {
-    octet::Image image = octet::picture_for(graph, picture.file, notes);
+    octet::Image image = octet::image_for(graph, picture.file, notes);
     keep_notes(notes);
     return image;
   }
@@ -204,7 +204,7 @@ octet_status octet_read_picture(const octet_network* network, const char* file, 
     require(pixels, "octet_read_picture: pixels");
     picture_note.clear();
     std::vector<std::string> notes;
-    const octet::Image image = octet::network_picture(network->graph, file, notes);
+    const octet::Image image = octet::network_image(network->graph, file, notes);
     keep_notes(notes);
     std::copy(image.pixels.begin(), image.pixels.end(), pixels);
   });
@@ -234,7 +234,7 @@ octet_status octet_boxes(octet_network* network, const octet_picture* picture, f
     if (capacity < 1) throw octet::usage_error(fmt::format("octet_boxes: memory for {} boxes", capacity));
     const octet::Int8Graph& graph = network->graph;
     octet::require_boxes(graph);
-    octet::require_pictures(graph);
+    octet::require_images(graph);
     octet::BoxOptions options = octet::box_options(*graph.boxes);
     if (!(score_threshold < 0)) options.score_threshold = score_threshold;
     options.max_boxes = std::min(options.max_boxes, capacity);
@@ -259,7 +259,7 @@ octet_status octet_mask(octet_network* network, const octet_picture* picture, ui
     require(width, "octet_mask: width");
     const octet::Int8Graph& graph = network->graph;
     octet::require_masks(graph);
-    octet::require_pictures(graph);
+    octet::require_images(graph);
     const octet::Image image = whole_image(graph, *picture, "octet_mask");
     *height = image.height;
     *width = image.width;

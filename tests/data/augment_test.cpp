@@ -9,12 +9,12 @@
 #include <map>
 #include <string>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
 
-/// A grey picture whose pixels say where they are: the row, or the column.
+/// A grey image whose pixels say where they are: the row, or the column.
 Image places(int height, int width, bool rows) {
   Image image{height, width, 1, {}};
   for (int y = 0; y < height; ++y)
@@ -77,7 +77,7 @@ std::vector<uint8_t> train(const Image& image, const Transform& t, uint64_t key)
   return out;
 }
 
-/// The definition of padding and cropping: pixel (y, x) of the crop at (top, left) of the picture, zero outside.
+/// The definition of padding and cropping: pixel (y, x) of the crop at (top, left) of the image, zero outside.
 std::vector<uint8_t> crop_by_definition(const Image& image, int top, int left, const Transform& t) {
   std::vector<uint8_t> out;
   for (int y = top; y < top + t.height; ++y) {
@@ -113,7 +113,7 @@ TEST(Crop, EveryPaddedPositionIsDrawnEquallyOften) {
   }
 }
 
-TEST(Flip, MirrorsHalfOfThePictures) {
+TEST(Flip, MirrorsHalfOfTheImages) {
   const Image image = noise(4, 5, 3, 3);
   std::vector<uint8_t> mirrored;
   for (int y = 0; y < 4; ++y) {
@@ -196,7 +196,7 @@ TEST(RandomErasing, FillsRectanglesOfEverySizeThatIsAllowed) {
 }
 
 TEST(RandomPart, AreaAspectAndPlace) {
-  const PictureSize image{100, 120};
+  const ImageSize image{100, 120};
   Random random({21});
   double area_sum = 0, log_aspect_sum = 0;
   constexpr int kDraws = 20000;
@@ -215,7 +215,7 @@ TEST(RandomPart, AreaAspectAndPlace) {
   EXPECT_GT(area_sum / kDraws, 0.44);
   EXPECT_LT(area_sum / kDraws, 0.54);
   EXPECT_NEAR(log_aspect_sum / kDraws, 0, 0.05);
-  const PictureSize ribbon{4, 4000};
+  const ImageSize ribbon{4, 4000};
   const Rectangle part = random_part(ribbon, 1.0, random);  // nothing fits: the middle
   EXPECT_EQ(part.height, 4);
   EXPECT_EQ(part.width, 5);
@@ -243,7 +243,7 @@ TEST(Evaluation, ResizesTheShorterSideAndTakesTheCentre) {
   EXPECT_EQ(evaluation_image(image, t).pixels, crop_by_definition(image, 15, 30, t));
 }
 
-TEST(Transform, PicturesThatDoNotFitAreRefused) {
+TEST(Transform, ImagesThatDoNotFitAreRefused) {
   const Transform t = crop_to(20, 20, 3);
   expect_part(data_refusal([&] { evaluation_image(noise(19, 40, 3, 1), t); }),
               "19x40 is smaller than the crop of 20x20");

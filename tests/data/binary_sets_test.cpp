@@ -5,7 +5,7 @@
 #include "src/base/files.h"
 #include "src/data/dataset.h"
 #include "src/data/memory_dataset.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -22,7 +22,7 @@ std::string word(uint32_t value) {
 
 constexpr int kIdxPixels = 28 * 28;
 
-/// `count` pictures; pixel p of picture i is (i + p) % 251, its label i % 10.
+/// `count` images; pixel p of image i is (i + p) % 251, its label i % 10.
 std::string idx_images(int count) {
   std::string data = word(0x803) + word(count) + word(28) + word(28);
   for (int i = 0; i < count; ++i) {
@@ -44,7 +44,7 @@ DatasetSpec spec_of(const std::string& format, const TemporaryFolder& folder, co
   return spec;
 }
 
-TEST(Idx, PlainAndGzippedGiveTheSamePictures) {
+TEST(Idx, PlainAndGzippedGiveTheSameImages) {
   for (const bool gzipped : {false, true}) {
     const TemporaryFolder folder;
     const std::string ending = gzipped ? ".gz" : "";
@@ -82,7 +82,7 @@ TEST_F(IdxFiles, DamageIsNamed) {
   expect_part(refusal(images, idx_labels(4)), "4 labels for the 3 images");
   expect_part(refusal(images, word(0x801) + word(3) + std::string("\x00\x0a\x01", 3)), "label 10 of image 1");
   expect_part(refusal(word(0x803) + word(0) + word(28) + word(28), labels), "has no image");
-  expect_part(refusal(word(0x803) + word(1) + word(32) + word(32), labels), "pictures of 32x32");
+  expect_part(refusal(word(0x803) + word(1) + word(32) + word(32), labels), "images of 32x32");
   // 3 TB announced in 16 bytes: refused before that memory is asked for.
   expect_part(refusal(word(0x803) + word(0xFFFFFFFF) + word(28) + word(28), labels), "has 0 bytes of data");
 }
@@ -95,7 +95,7 @@ TEST_F(IdxFiles, DamagedGzip) {
     altered[at] = static_cast<char>(altered[at] ^ 0x55);
     expect_part(refusal(altered, labels), "corrupt");
   }
-  // A gzip bomb: 64 MiB of zeros behind a header of one picture.
+  // A gzip bomb: 64 MiB of zeros behind a header of one image.
   const std::string bomb = word(0x803) + word(1) + word(28) + word(28) + std::string(64 << 20, '\0');
   expect_part(refusal(gzip_bytes(bomb), gzip_bytes(idx_labels(1))), "goes on after the 784 bytes");
 }
@@ -122,7 +122,7 @@ TEST(Idx, FashionMnistOfDebian) {
     for (const uint8_t pixel : dataset->read(i).pixels) sum += pixel;
   }
   EXPECT_EQ(counts, std::vector<int>(10, 1000));
-  EXPECT_EQ(dataset->label(0), 9);  // the first test picture is an ankle boot
+  EXPECT_EQ(dataset->label(0), 9);  // the first test image is an ankle boot
   EXPECT_NEAR(sum / (10000.0 * kIdxPixels * 255), 0.2868, 0.0001);
 }
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "src/data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/error_of.h"
 
 namespace octet {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -38,7 +38,7 @@ TEST_F(Coco, ImagesAndCategoriesAreSortedById) {
               {"id": 2, "image_id": 2, "category_id": 3, "bbox": [1, 2, 3, 4], "segmentation": [[1, 2, 3]]})");
   ASSERT_EQ(read.images.size(), 2u);
   EXPECT_EQ(read.images[0].file, "a.jpg");
-  EXPECT_EQ(read.images[1].size, (PictureSize{20, 30}));
+  EXPECT_EQ(read.images[1].size, (ImageSize{20, 30}));
   EXPECT_EQ(read.categories[0].name, "cat");
   ASSERT_EQ(read.images[1].labels.size(), 1u);
   const BoxLabel& crowd = read.images[1].labels[0];

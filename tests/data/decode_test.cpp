@@ -7,7 +7,7 @@
 
 #include "src/base/random.h"
 #include "src/data/decoders.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -19,7 +19,7 @@ using testing::jpeg_bytes;
 using testing::noise;
 using testing::png_bytes;
 
-Image decode(const std::string& bytes, int channels) { return decode_image(bytes, channels, "picture"); }
+Image decode(const std::string& bytes, int channels) { return decode_image(bytes, channels, "image"); }
 
 int largest_difference(const Image& a, const Image& b) {
   EXPECT_EQ(a.height, b.height);
@@ -81,7 +81,7 @@ TEST(Damage, EveryTruncationIsAnError) {
   const std::string progressive = jpeg_bytes(noise(24, 24, 3, 1), 80, true);
   for (const std::string& bytes : {jpeg, png, progressive}) {
     for (size_t size = 0; size < bytes.size(); size += 7) {
-      expect_part(data_refusal([&] { decode(bytes.substr(0, size), 3); }), "picture: ");
+      expect_part(data_refusal([&] { decode(bytes.substr(0, size), 3); }), "image: ");
     }
   }
 }
@@ -107,7 +107,7 @@ TEST(Damage, AlteredBytesNeverCrash) {
 TEST(Damage, PngChecksumIsChecked) {
   std::string bytes = png_bytes(noise(24, 24, 3, 1));
   bytes[bytes.size() - 20] = static_cast<char>(bytes[bytes.size() - 20] ^ 1);
-  expect_part(data_refusal([&] { decode(bytes, 3); }), "picture: PNG: ");
+  expect_part(data_refusal([&] { decode(bytes, 3); }), "image: PNG: ");
 }
 
 TEST(Damage, HugeSizesAreRefusedBeforeMemoryIsTaken) {
@@ -121,7 +121,7 @@ TEST(Damage, HugeSizesAreRefusedBeforeMemoryIsTaken) {
 }
 
 TEST(Damage, OtherFilesAreNamed) {
-  expect_part(data_refusal([] { decode("hello, world", 3); }), "picture: neither JPEG nor PNG, BMP or WebP");
+  expect_part(data_refusal([] { decode("hello, world", 3); }), "image: neither JPEG nor PNG, BMP or WebP");
   expect_part(data_refusal([] { decode("", 3); }), "neither JPEG nor PNG");
 }
 

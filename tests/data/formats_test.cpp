@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// BMP and WebP; PNGs of 1 and of 16 bits; and what is no picture.
+// BMP and WebP; PNGs of 1 and of 16 bits; and what is no image.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <algorithm>
 
 #include "src/data/decoders.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -16,7 +16,7 @@ using testing::expect_part;
 using testing::noise;
 using testing::webp_bytes;
 
-Image decoded(const std::string& bytes, int channels = 3) { return decode_image(bytes, channels, "picture"); }
+Image decoded(const std::string& bytes, int channels = 3) { return decode_image(bytes, channels, "image"); }
 
 std::string little(uint32_t value, size_t bytes) {
   std::string text;
@@ -97,7 +97,7 @@ TEST(Bmp, BitFields) {
 TEST(Bmp, WhatIsNotReadIsNamed) {
   const std::string row(12, '\0');
   expect_part(data_refusal([&] { decoded(bmp({.bits = 8, .compression = 1}, row)); }),
-              "picture: BMP: its pixels are compressed (method 1); save it as PNG");
+              "image: BMP: its pixels are compressed (method 1); save it as PNG");
   expect_part(data_refusal([&] { decoded(bmp({.bits = 2}, row)); }), "2 bits a pixel");
   expect_part(data_refusal([&] { decoded(bmp({.height = 0}, row)); }), "3x0 pixels");
   expect_part(data_refusal([&] { decoded(bmp({.width = -3}, row)); }), "-3x2 pixels");
@@ -109,7 +109,7 @@ TEST(Bmp, WhatIsNotReadIsNamed) {
   const std::string good = bmp({.height = -2}, row + row);
   for (size_t size = 0; size < good.size(); ++size) {
     const std::vector<char> part(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
-    expect_part(data_refusal([&] { decoded(std::string(part.begin(), part.end())); }), "picture: ");
+    expect_part(data_refusal([&] { decoded(std::string(part.begin(), part.end())); }), "image: ");
   }
 }
 
@@ -125,7 +125,7 @@ TEST(WebP, KeepsEveryPixelOfALosslessFile) {
 TEST(WebP, EveryTruncationIsAnError) {
   const std::string bytes = webp_bytes(noise(24, 24, 3, 1));
   for (size_t size = 0; size < bytes.size(); size += 7)
-    expect_part(data_refusal([&] { decoded(bytes.substr(0, size)); }), "picture: ");
+    expect_part(data_refusal([&] { decoded(bytes.substr(0, size)); }), "image: ");
 }
 
 TEST(WebP, AnAnimationIsNamed) {
@@ -133,7 +133,7 @@ TEST(WebP, AnAnimationIsNamed) {
   const std::string animation = text({0, 0, 0, 0, 0, 0});
   const std::string chunks = "WEBPVP8X" + little(10, 4) + extended + "ANIM" + little(6, 4) + animation;
   expect_part(data_refusal([&] { decoded("RIFF" + little(static_cast<uint32_t>(chunks.size()), 4) + chunks); }),
-              "picture: WebP: an animation; save the picture that is meant by itself");
+              "image: WebP: an animation; save the image that is meant by itself");
 }
 
 std::string chunk(const std::string& name, const std::string& data) {
@@ -172,7 +172,7 @@ TEST(Png, ABlackPageOfOneBitIsNotTooLargeForItsBytes) {
 TEST(Png, BitsInUseOfSixteen) {
   const auto bits_of = [](int high, int low) {
     const std::string bytes = grey_png(1, 2, 16, text({0, high, low, 0, 0, 1}));
-    const PictureHeader header = decode_header(bytes, "picture");
+    const ImageHeader header = decode_header(bytes, "image");
     EXPECT_EQ(header.bits, 16);
     return bits_in_use(header, decoded(bytes, 1));
   };
@@ -184,7 +184,7 @@ TEST(Png, BitsInUseOfSixteen) {
 
 TEST(Damage, OtherFormatsAreNamed) {
   expect_part(data_refusal([] { decoded("GIF89a........"); }),
-              "picture: a GIF file; JPEG, PNG, BMP and WebP are read: save the picture as one of them");
+              "image: a GIF file; JPEG, PNG, BMP and WebP are read: save the image as one of them");
   expect_part(data_refusal([] { decoded(std::string("II*\0....", 8)); }), "a TIFF file");
   expect_part(data_refusal([] {
                 decoded(

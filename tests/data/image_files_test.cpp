@@ -6,7 +6,7 @@
 
 #include "src/data/image_files.h"
 #include "src/data/transform.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -57,7 +57,7 @@ TEST_F(ImageLists, WhatHoldsNoImageIsRefused) {
   const auto refusal = [&](const char* name) {
     return data_refusal([&] { ImageList({folder.path(name)}, 3, Orientation::exif); });
   };
-  expect_part(refusal("empty"), "no picture (JPEG, PNG, BMP, WebP): left out: .txt 1 (a.txt)");
+  expect_part(refusal("empty"), "no image (JPEG, PNG, BMP, WebP): left out: .txt 1 (a.txt)");
   expect_part(refusal("absent"), "no such file or folder");
   expect_part(refusal("*.none"), "a pattern that nothing matches");
   folder.write("all.tar.gz", "");

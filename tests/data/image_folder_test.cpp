@@ -9,7 +9,7 @@
 
 #include "src/data/image_files.h"
 #include "src/data/image_folder.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/source_dir.h"
 
 namespace octet {
@@ -38,7 +38,7 @@ TEST(ImageFolder, SortedFoldersAndFiles) {
   folder.write("train/dog/b.png", png_bytes(dog));
   folder.write("train/cat/z.PNG", png_bytes(cat));
   folder.write("train/cat/a.png", png_bytes(noise(2, 2, 3, 3)));
-  folder.write("train/cat/notes.txt", "not a picture");
+  folder.write("train/cat/notes.txt", "not an image");
   const auto dataset = open_dataset(spec_of(folder.path(), "train"));
   ASSERT_EQ(dataset->size(), 3u);
   EXPECT_EQ(dataset->class_names(), (std::vector<std::string>{"cat", "dog"}));
@@ -70,7 +70,7 @@ TEST(ImageFolder, TheTrainingSetNamesTheClassesOfOtherSplits) {
     folder.write(file, png_bytes(noise(2, 2, 3, 3)));
   std::filesystem::create_directory(folder.path("test/cat"));  // empty, and there is no dog
   DatasetSpec spec = spec_of(folder.path(), "test");
-  expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without a picture (JPEG, PNG, BMP, WebP)");
+  expect_part(data_refusal([&] { open_dataset(spec); }), "class folder without an image (JPEG, PNG, BMP, WebP)");
   spec.class_names = open_dataset(spec_of(folder.path(), "train"))->class_names();
   ::testing::internal::CaptureStderr();
   const auto test = open_dataset(spec);
@@ -83,12 +83,12 @@ TEST(ImageFolder, TheTrainingSetNamesTheClassesOfOtherSplits) {
               "folder fox is not a class of data.class_names or, without it,");
 }
 
-/// A network of many classes is evaluated on pictures of a few: labels stay those of the class file.
-TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
+/// A network of many classes is evaluated on images of a few: labels stay those of the class file.
+TEST(ImageFolder, ClassesWithoutImagesAreANote) {
   const TemporaryFolder folder;
   folder.write("data/dog/b.png", png_bytes(noise(2, 2, 3, 2)));
   folder.write("data/eel/a.png", png_bytes(noise(2, 2, 3, 3)));
-  folder.write("data/cat/notes.txt", "not a picture");
+  folder.write("data/cat/notes.txt", "not an image");
   folder.write("a.tar", tar_member("dog/1.png", png_bytes(noise(2, 2, 3, 2))) +
                             tar_member("eel/1.png", png_bytes(noise(2, 2, 3, 3))) + kTarEnd);
   folder.write("classes.txt", "ant\nbee\ncat\ncow\ndog\neel\n");
@@ -96,7 +96,7 @@ TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
     ::testing::internal::CaptureStderr();
     const auto dataset = open_dataset(spec_of(folder.path(path), "", folder.path("classes.txt")));
     const std::string said = ::testing::internal::GetCapturedStderr();
-    expect_part(said, std::string(path) + ": pictures of 2 of the 6 classes in " + folder.path("classes.txt") +
+    expect_part(said, std::string(path) + ": images of 2 of the 6 classes in " + folder.path("classes.txt") +
                           "; none of ant, bee, cat and 1 more\n");
     ASSERT_EQ(dataset->size(), 2u);
     EXPECT_EQ(dataset->class_names().size(), 6u);
@@ -110,7 +110,7 @@ TEST(ImageFolder, ClassesWithoutPicturesAreANote) {
   std::filesystem::remove_all(folder.path("data/dog"));
   std::filesystem::remove_all(folder.path("data/eel"));
   expect_part(data_refusal([&] { open_dataset(spec_of(folder.path("data"), "", folder.path("classes.txt"))); }),
-              "no class folder with a picture (JPEG, PNG, BMP, WebP)");
+              "no class folder with an image (JPEG, PNG, BMP, WebP)");
 }
 
 TEST(ImageFolder, DamageNamesTheFile) {
@@ -138,7 +138,7 @@ TEST(ImageFolder, TarIsReadInPlace) {
   EXPECT_EQ(dataset->describe(1), folder.path("a.tar") + "/val/dog/1.png");
 }
 
-TEST(ImageFolder, EveryEndingOfAPictureIsRead) {
+TEST(ImageFolder, EveryEndingOfAImageIsRead) {
   const TemporaryFolder folder;
   const Image image = noise(4, 5, 3, 1);
   for (const char* name : {"a.jfif", "b.JPE", "c.jpg", "d.jpeg"})
@@ -261,8 +261,8 @@ TEST(ImageFolder, ATarMayHaveSeveralFoldersOnTop) {
   folder.write("one_class.tar", tar_member("a/b/cat/1.png", png) + kTarEnd);
   EXPECT_EQ(open_dataset(spec_of(folder.path("one_class.tar")))->class_names(), std::vector<std::string>{"cat"});
   const std::string refusal = data_refusal([&] { open_dataset(spec_of(folder.path("b.tar"))); });
-  expect_part(refusal, folder.path("b.tar") + ": no class folder with a picture");
-  expect_part(refusal, "pictures lie in a folder for each class");
+  expect_part(refusal, folder.path("b.tar") + ": no class folder with an image");
+  expect_part(refusal, "images lie in a folder for each class");
 }
 
 TEST(ImageFolder, CompressedArchivesNameTheCure) {
@@ -273,7 +273,7 @@ TEST(ImageFolder, CompressedArchivesNameTheCure) {
     return data_refusal([&] { open_dataset(spec_of(folder.path(name), "train")); });
   };
   expect_part(refusal("a.tar.gz"),
-              "a.tar.gz: compressed, so its pictures cannot be read in any order; decompress it "
+              "a.tar.gz: compressed, so its images cannot be read in any order; decompress it "
               "once, gunzip -k " +
                   folder.path("a.tar.gz") + ", and name " + folder.path("a.tar"));
   expect_part(refusal("b.tgz"), "and name " + folder.path("b.tar"));

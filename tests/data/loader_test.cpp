@@ -17,7 +17,7 @@
 #include "src/base/random.h"
 #include "src/data/labels.h"
 #include "tests/common/thread_limit.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -154,7 +154,7 @@ TEST(Loader, TrainingShufflesByEpochAndSeed) {
   const auto first = run(*dataset, options);
   std::set<size_t> seen;
   for (const Batch& batch : first) seen.insert(batch.indices.begin(), batch.indices.end());
-  EXPECT_EQ(seen.size(), 100u);  // every picture at most once, the short batch is dropped
+  EXPECT_EQ(seen.size(), 100u);  // every image at most once, the short batch is dropped
   options.epoch = 1;
   const auto second = run(*dataset, options);
   EXPECT_NE(first[0].indices, second[0].indices);
@@ -192,7 +192,7 @@ TEST(Loader, ResumesInTheMiddleOfAnEpoch) {
   }
 }
 
-/// One picture, many times.
+/// One image, many times.
 class Same : public Dataset {
  public:
   size_t size() const override { return 100; }
@@ -206,7 +206,7 @@ class Same : public Dataset {
   std::vector<std::string> names_ = {"only"};
 };
 
-TEST(Loader, EveryPictureOfEveryEpochIsAugmentedItsOwnWay) {
+TEST(Loader, EveryImageOfEveryEpochIsAugmentedItsOwnWay) {
   const Same dataset;
   std::set<std::string> seen;  // batches' pixels
   for (const int epoch : {0, 1}) {
@@ -214,12 +214,12 @@ TEST(Loader, EveryPictureOfEveryEpochIsAugmentedItsOwnWay) {
     options.epoch = epoch;
     for (const Batch& batch : run(dataset, options)) {
       EXPECT_TRUE(seen.emplace(batch.images.begin(), batch.images.end()).second);
-      std::set<std::string> pictures;
+      std::set<std::string> images;
       const size_t bytes = batch.images.size() / batch.size;
       for (int i = 0; i < batch.size; ++i) {
-        pictures.emplace(batch.images.begin() + i * bytes, batch.images.begin() + (i + 1) * bytes);
+        images.emplace(batch.images.begin() + i * bytes, batch.images.begin() + (i + 1) * bytes);
       }
-      EXPECT_GE(pictures.size(), 17u);  // of 20, among 25 places, 2 mirrors and about 100 cut-outs
+      EXPECT_GE(images.size(), 17u);  // of 20, among 25 places, 2 mirrors and about 100 cut-outs
     }
   }
 }
@@ -264,7 +264,7 @@ TEST(Loader, ManyWorkersShareSmallBatches) {
   EXPECT_EQ(dataset.most(), 8);
 }
 
-/// Refuses one picture.
+/// Refuses one image.
 class Broken : public Dataset {
  public:
   size_t size() const override { return 100; }
@@ -282,7 +282,7 @@ class Broken : public Dataset {
   std::vector<std::string> names_ = {"only"};
 };
 
-/// Takes its time over each picture.
+/// Takes its time over each image.
 class Slow : public Broken {
  public:
   static constexpr std::chrono::milliseconds kTime{2};
@@ -307,7 +307,7 @@ TEST(Loader, TellsHowLongItsReaderWaited) {
   EXPECT_EQ(loader.waited_seconds(), waited);
 }
 
-TEST(Loader, ErrorsArriveInOrderAndNameThePicture) {
+TEST(Loader, ErrorsArriveInOrderAndNameTheImage) {
   const Broken dataset;
   for (const int workers : {0, 1, 3}) {
     Transform t = augmented();
@@ -319,7 +319,7 @@ TEST(Loader, ErrorsArriveInOrderAndNameThePicture) {
     EXPECT_EQ(data_refusal([&] { loader.next(batch); }), "file57: cut off");
     EXPECT_EQ(data_refusal([&] { loader.next(batch); }), "file57: cut off");
     Loader small(dataset, {77}, t, options);
-    expect_part(data_refusal([&] { small.next(batch); }), "file77: picture of 4x4 is smaller");
+    expect_part(data_refusal([&] { small.next(batch); }), "file77: image of 4x4 is smaller");
   }
 }
 
@@ -344,7 +344,7 @@ TEST(LoaderDeathTest, AWorkerThatDoesNotStartIsAnErrorAndTheOthersEnd) {
     const Loader loader(*dataset, all(dataset->size()), augmented(), options);
   };
   EXPECT_EXIT(testing::run_with_few_threads(start), ::testing::ExitedWithCode(1),
-              "worker [0-9]+ of 40 that decodes pictures did not start .*; ask for fewer by data.workers");
+              "worker [0-9]+ of 40 that decodes images did not start .*; ask for fewer by data.workers");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "src/data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/error_of.h"
 
 namespace octet {
@@ -45,7 +45,7 @@ TEST(SyntheticScenes, EveryClassIsThereAndNoPixelTellsItsOwn) {
     const double all = std::accumulate(pixels.begin(), pixels.end(), 0.0);
     for (int c = 0; c < classes; ++c) {
       EXPECT_GT(pixels[c], 0.02 * all) << c;
-      // Pictures' and shapes' own means are drawn alike, with a spread of 30: over hundreds of them a difference of 3.
+      // Images' and shapes' own means are drawn alike, with a spread of 30: over hundreds of them a difference of 3.
       EXPECT_NEAR(brightness[c] / pixels[c], brightness[0] / pixels[0], 10) << c;
     }
   }
@@ -64,7 +64,7 @@ TEST(SyntheticScenes, TheSameEveryTimeAndOthersInEverySplit) {
   for (size_t p = 0; p < four.pixels.size(); ++p) EXPECT_EQ(four.pixels[p] > 0, a->mask(7).pixels[p] == 1);
 }
 
-/// Pictures whose pixels say what their label is: 100 + class.
+/// Images whose pixels say what their label is: 100 + class.
 class Telling : public Dataset {
  public:
   size_t size() const override { return 40; }
@@ -98,7 +98,7 @@ void expect_labels_of_pixels(const Batch& batch) {
   }
 }
 
-TEST(Masks, GoWhereTheirPicturesGo) {
+TEST(Masks, GoWhereTheirImagesGo) {
   const Telling dataset;
   std::vector<size_t> all(dataset.size());
   std::iota(all.begin(), all.end(), size_t{0});
@@ -201,7 +201,7 @@ TEST(Masks, OnlySomeDataSetsHaveThem) {
   const auto classified = open_dataset(spec);
   EXPECT_NE(error_of([&] { classified->mask(0); }).find("none for its pixels"), std::string::npos);
   const auto dataset = open_dataset(scenes());
-  EXPECT_NE(error_of([&] { dataset->label(0); }).find("the picture has none"), std::string::npos);
+  EXPECT_NE(error_of([&] { dataset->label(0); }).find("the image has none"), std::string::npos);
 }
 
 TEST(Png, ComesBackPixelByPixel) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures that carry an orientation: each of the eight, in each format; and EXIF data that is damaged.
+// Images that carry an orientation: each of the eight, in each format; and EXIF data that is damaged.
 #include <gtest/gtest.h>
 
 #include "src/base/random.h"
 #include "src/data/decoders.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -19,7 +19,7 @@ using testing::webp_bytes;
 using testing::webp_with_exif;
 
 /// The pixels that a camera held as `orientation` says stores of what a person sees: where the 0th row and the 0th
-/// column of the stored picture lie in the visible one, CIPA DC-008-2019, table 4, "Orientation".
+/// column of the stored image lie in the visible one, CIPA DC-008-2019, table 4, "Orientation".
 Image stored_of(const Image& seen, int orientation) {
   const bool swapped = orientation >= 5;
   Image stored{swapped ? seen.width : seen.height, swapped ? seen.height : seen.width, seen.channels, {}};
@@ -43,10 +43,10 @@ Image stored_of(const Image& seen, int orientation) {
 }
 
 Image decode(const std::string& bytes, int channels, Orientation orientation) {
-  return decode_image(bytes, channels, "picture", orientation);
+  return decode_image(bytes, channels, "image", orientation);
 }
 
-PictureHeader header_of(const std::string& bytes) { return decode_header(bytes, "picture"); }
+ImageHeader header_of(const std::string& bytes) { return decode_header(bytes, "image"); }
 
 int orientation_of(const std::string& exif) {
   return exif_orientation(reinterpret_cast<const uint8_t*>(exif.data()), exif.size());
@@ -60,7 +60,7 @@ void expect_equal(const Image& a, const Image& b, const std::string& what) {
 
 /// `file`, whose pixels as they are stored are `stored`, gives what a person sees.
 void expect_upright(const std::string& file, const Image& stored, int orientation, const std::string& what) {
-  const PictureHeader header = header_of(file);
+  const ImageHeader header = header_of(file);
   EXPECT_EQ(header.orientation, orientation) << what;
   EXPECT_EQ(header.height, stored.height) << what;
   EXPECT_EQ(header.width, stored.width) << what;

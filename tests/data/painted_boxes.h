@@ -21,7 +21,7 @@ using Colour = std::array<uint8_t, 3>;
 class PaintedBoxes : public Dataset {
  public:
   struct Painting {
-    PictureSize size;
+    ImageSize size;
     Box box;
     Colour colour;
   };

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "src/data/loader.h"
+#include "tests/data/images.h"
 #include "tests/data/painted_boxes.h"
-#include "tests/data/pictures.h"
 
 namespace octet {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "kernels/operators/placed_pixel.h"
 #include "src/data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -50,11 +50,11 @@ std::vector<uint8_t> made(const PlacedPlan& plan, const Transform& t) {
     tile.rows = put(part.rows, filters);
     tile.columns = put(part.columns, filters);
   }
-  const kernels::PlacedPicture picture{0, static_cast<int32_t>(plan.mixed), static_cast<int32_t>(tiles.size()),
-                                       plan.two ? 1 : 0};
+  const kernels::PlacedPicture image{0, static_cast<int32_t>(plan.mixed), static_cast<int32_t>(tiles.size()),
+                                     plan.two ? 1 : 0};
   std::vector<uint8_t> out(static_cast<size_t>(t.height) * t.width * t.channels);
   const kernels::PlaceShape shape{1, t.height, t.width, t.channels, t.order == ChannelOrder::bgr, kLetterboxGrey};
-  const kernels::PlaceBatch batch{&picture, tiles.data(), filters.data(), out.data()};
+  const kernels::PlaceBatch batch{&image, tiles.data(), filters.data(), out.data()};
   for (int y = 0; y < t.height; ++y)
     for (int x = 0; x < t.width; ++x)
       t.channels == 1 ? kernels::write_placed_pixel<1>(shape, batch, 0, y, x)
@@ -222,7 +222,7 @@ TEST(PlacedPlan, AnImageOfAnotherSizeThanItsBoxesIsRefused) {
   const TemporaryFolder folder;
   const auto set = open_dataset(png_boxes(folder));
   folder.write("train/3.png", png_bytes(noise(50, 50, 3, 1)));
-  expect_part(testing::data_refusal([&] { read_picture_file(*set, 3); }), "the boxes are of another image");
+  expect_part(testing::data_refusal([&] { read_image_file(*set, 3); }), "the boxes are of another image");
 }
 
 }  // namespace

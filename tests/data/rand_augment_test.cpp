@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {

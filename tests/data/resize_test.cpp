@@ -6,13 +6,13 @@
 #include <cmath>
 
 #include "src/data/transform.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
 
 /// Pixels (37 y^2 + 91 x + 53 c x + 17 c) mod 256.
-Image ruled_picture(int height, int width) {
+Image ruled_image(int height, int width) {
   Image image{height, width, 3, {}};
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
@@ -24,9 +24,9 @@ Image ruled_picture(int height, int width) {
   return image;
 }
 
-// Expected: Pillow 13.0, Image.fromarray(picture).resize((width, height), Image.BILINEAR).
+// Expected: Pillow 13.0, Image.fromarray(image).resize((width, height), Image.BILINEAR).
 TEST(Resize, EqualsPillow) {
-  const Image image = ruled_picture(7, 9);
+  const Image image = ruled_image(7, 9);
   EXPECT_EQ(
       resize(view(image), 3, 4).pixels,
       (std::vector<uint8_t>{112, 109, 112, 110, 145, 122, 134, 109, 139, 145, 93,  136, 124, 149, 118, 101, 113, 148,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index lists of a run, and the synthetic pictures.
+// Index lists of a run, and the synthetic images.
 #include "src/data/dataset.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "src/base/random.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -96,7 +96,7 @@ TEST(Synthetic, ClassesDifferAndSplitsAreDisjoint) {
   EXPECT_EQ(train->label(13), 3);
   EXPECT_EQ(test->class_names().size(), 10u);
 
-  // The stripes of a class repeat: the autocorrelation at a fixed shift is near for two pictures of one class and
+  // The stripes of a class repeat: the autocorrelation at a fixed shift is near for two images of one class and
   // differs between classes, whatever the place of the stripes.
   const auto correlation = [](const Image& image, int dy, int dx) {
     double sum = 0, mean = 0;

@@ -310,7 +310,7 @@ TEST(Mixup, IsTheMeanOfTwoWithTheBoxesOfBoth) {
 }
 
 TEST(MultiScale, SizesAreStepsAroundTheInputs) {
-  using Sizes = std::vector<PictureSize>;
+  using Sizes = std::vector<ImageSize>;
   Transform t;
   const auto sizes = [&](int height, int width, double multi_scale) {
     t.height = height, t.width = width, t.multi_scale = multi_scale;
@@ -318,11 +318,11 @@ TEST(MultiScale, SizesAreStepsAroundTheInputs) {
   };
   EXPECT_EQ(sizes(416, 416, 0), (Sizes{{416, 416}}));
   EXPECT_EQ(sizes(128, 128, 0.25), (Sizes{{96, 96}, {128, 128}, {160, 160}}));
-  EXPECT_EQ(sizes(416, 416, 0.25).front(), (PictureSize{320, 320}));
-  EXPECT_EQ(sizes(416, 416, 0.25).back(), (PictureSize{512, 512}));
+  EXPECT_EQ(sizes(416, 416, 0.25).front(), (ImageSize{320, 320}));
+  EXPECT_EQ(sizes(416, 416, 0.25).back(), (ImageSize{512, 512}));
   EXPECT_EQ(sizes(416, 416, 0.25).size(), 7u);
   EXPECT_EQ(sizes(368, 480, 0.05), (Sizes{{352, 464}, {368, 480}, {384, 496}}));  // steps of 16
-  EXPECT_EQ(sizes(96, 80, 0.9).front(), (PictureSize{16, 16}));
+  EXPECT_EQ(sizes(96, 80, 0.9).front(), (ImageSize{16, 16}));
 }
 
 /// Batches differ in size, images of one do not; boxes are those of the size. Every share of a batch has its size.
@@ -364,7 +364,7 @@ TEST(MultiScale, BoxesMoveAsPixelsMoveInBatchesOfAllSizes) {
       }
     }
     Loader evaluation(dataset, all_of(dataset), t, {.batch_size = 4, .workers = 0});
-    for (Batch batch; evaluation.next(batch);) EXPECT_EQ(batch.input, (PictureSize{96, 96}));
+    for (Batch batch; evaluation.next(batch);) EXPECT_EQ(batch.input, (ImageSize{96, 96}));
   }
   EXPECT_EQ(seen, (std::set<int>{64, 96, 128}));
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/data/box_annotations.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {

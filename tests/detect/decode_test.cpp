@@ -144,7 +144,7 @@ TEST(Suppress, LeavesOutWhatOverlapsABetterBoxOfItsClass) {
 TEST(Placement, IsWhereEvaluationPixelsPutsTheImage) {
   const Rectangle rectangle{30, 50, 40, 60};
   for (const Fit fit : {Fit::crop, Fit::stretch, Fit::letterbox, Fit::letterbox_corner})
-    for (const PictureSize size : {PictureSize{120, 200}, PictureSize{201, 131}}) {
+    for (const ImageSize size : {ImageSize{120, 200}, ImageSize{201, 131}}) {
       Image image{size.height, size.width, 1, std::vector<uint8_t>(static_cast<size_t>(size.height) * size.width)};
       for (int y = rectangle.top; y < rectangle.top + rectangle.height; ++y)
         for (int x = rectangle.left; x < rectangle.left + rectangle.width; ++x)

@@ -105,13 +105,13 @@ TEST_F(Compare, WrongConstantsBreakThePromiseThoughNoCodeDiffers) {
   EXPECT_TRUE(c.broken());
 }
 
-TEST_F(Compare, ASlowProgramSeesTheFirstPicturesAndTheOthersAll) {
-  const auto change_picture = [](long at) {
+TEST_F(Compare, ASlowProgramSeesTheFirstImagesAndTheOthersAll) {
+  const auto change_image = [](long at) {
     return [at](int node, long image, uint8_t* codes) {
       if (node == kConv && image == at) codes[5] = static_cast<uint8_t>(codes[5] + 1);
     };
   };
-  third.change = change_picture(6);  // the first one it does not see
+  third.change = change_image(6);  // the first one it does not see
   const Comparison c =
       compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &third, 6}}, all_of(dataset), kBatch);
   EXPECT_TRUE(c.identical());
@@ -121,8 +121,8 @@ TEST_F(Compare, ASlowProgramSeesTheFirstPicturesAndTheOthersAll) {
   EXPECT_EQ(verdict(c), "identical: 0 of 253 codes differ in 3 programs over 11 images; reference: over the first 6");
 
   FakeProgram a{graph}, b{graph}, slow{graph};
-  b.change = change_picture(9);
-  slow.change = change_picture(5);  // the last one it sees
+  b.change = change_image(9);
+  slow.change = change_image(5);  // the last one it sees
   const Comparison broken =
       compare(graph, {{"qat_graph", &a}, {"cpu", &b}, {"reference", &slow, 6}}, all_of(dataset), kBatch);
   EXPECT_EQ(broken.layers[kConv].differing, (std::vector<long>{1, 1}));
@@ -135,7 +135,7 @@ TEST_F(Compare, EveryOneOfSeveralOutputsIsHeldAgainstItsOwn) {
   const auto differing = [&](size_t index, size_t byte) {
     FakeProgram good(several), bad(several);
     bad.change_output = [&](size_t i, void* values) {
-      if (i == index) static_cast<uint8_t*>(values)[byte] ^= 1;  // of each batch's first picture
+      if (i == index) static_cast<uint8_t*>(values)[byte] ^= 1;  // of each batch's first image
     };
     const Comparison c = compare(several, {{"cpu", &good}, {"reference", &bad}}, all_of(dataset), kBatch);
     EXPECT_FALSE(c.identical());
@@ -152,7 +152,7 @@ TEST_F(Compare, EveryOneOfSeveralOutputsIsHeldAgainstItsOwn) {
   EXPECT_TRUE(compare(several, {{"cpu", &one}, {"reference", &other}}, all_of(dataset), kBatch).identical());
 }
 
-TEST_F(Compare, OneCodeOfOnePictureIsFound) {
+TEST_F(Compare, OneCodeOfOneImageIsFound) {
   second.change = [](int node, long image, uint8_t* codes) {
     if (node == kConv && image == 9) codes[5] = static_cast<uint8_t>(codes[5] + 1);
   };
@@ -199,7 +199,7 @@ TEST_F(Compare, AnInexactProgramIsCountedAndBreaksNothing) {
   EXPECT_FALSE(compared(true, false).identical());
 }
 
-TEST_F(Compare, CodesOfAProgramThatSawFewerPicturesAreCountedOverThese) {
+TEST_F(Compare, CodesOfAProgramThatSawFewerImagesAreCountedOverThese) {
   third.change = [](int node, long, uint8_t* codes) {
     if (node == kConv) codes[5] = static_cast<uint8_t>(codes[5] + 1);
   };
@@ -258,7 +258,7 @@ TEST_F(Compare, LsbRespectsTheSign) {
 }
 
 TEST_F(Compare, LogitsAreComparedByBits) {
-  // Picture 0 has logits 0, 1, 2, 3, 4: minus zero equals zero as a number, not as bits.
+  // Image 0 has logits 0, 1, 2, 3, 4: minus zero equals zero as a number, not as bits.
   second.change_logits = [](long image, float* logits) {
     if (image == 0) logits[0] = -0.0f;
   };

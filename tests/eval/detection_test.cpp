@@ -45,7 +45,7 @@ class Cells : public Dataset {
   }
   const std::vector<BoxLabel>& boxes(size_t i) const override { return boxes_[i]; }
   const std::vector<std::string>& class_names() const override { return names_; }
-  std::optional<PictureHeader> header(size_t) const override { return PictureHeader{kSide, kSide, 1, 8}; }
+  std::optional<ImageHeader> header(size_t) const override { return ImageHeader{kSide, kSide, 1, 8}; }
   std::string describe(size_t i) const override { return "cells[" + std::to_string(i) + "]"; }
 
  private:

@@ -33,7 +33,7 @@ EvaluateOptions options(int classes, int batch_size, int latency_images = 0) {
   return o;
 }
 
-/// Logit 1 for class (picture's number + shift) % classes, else 0.
+/// Logit 1 for class (image's number + shift) % classes, else 0.
 FunctionProgram::Function shifted(int classes, int shift) {
   return [=](const uint8_t* images, int batch, float* logits) {
     for (int i = 0; i < batch; ++i) {

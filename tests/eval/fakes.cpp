@@ -73,7 +73,7 @@ void FakeProgram::run(const uint8_t* images, int batch, const OutputMemory& outp
         codes[i * elements + e] = static_cast<uint8_t>(images[i * pixels + e % pixels] * (node + 1) + 31 * e);
       }
       if (change) change(node, images_ + i, &codes[i * elements]);
-      if (change_by_picture) change_by_picture(node, images[i * pixels] / 4, &codes[i * elements]);
+      if (change_by_image) change_by_image(node, images[i * pixels] / 4, &codes[i * elements]);
     }
     give(node, codes.data(), codes.size());
     if (!tap || node == hidden_node) continue;

@@ -11,7 +11,7 @@
 
 namespace octet::testing {
 
-/// 2x2 pictures of one channel; picture i has pixels 4i, 4i+1, 4i+2, 4i+3 and label i % classes.
+/// 2x2 images of one channel; image i has pixels 4i, 4i+1, 4i+2, 4i+3 and label i % classes.
 class FakeDataset : public Dataset {
  public:
   FakeDataset(size_t size, int classes, std::chrono::milliseconds read_time = {});
@@ -28,7 +28,7 @@ class FakeDataset : public Dataset {
   std::chrono::milliseconds read_time_;
 };
 
-/// All pictures of the data set, in order.
+/// All images of the data set, in order.
 EvaluationSet all_of(const FakeDataset& dataset);
 
 /// input u8 [1,2,2] > layer1.0.conv1 s8 [3,2,2] > pool u8 [2,1,1] > fc logits [classes].
@@ -43,9 +43,9 @@ class FakeProgram : public Program {
   std::vector<LayerInfo> layers() const override { return {}; }
   size_t arena_bytes() const override { return 0; }
 
-  /// May change the codes of one picture's output of a node, as stored; `image` counts from the first run.
+  /// May change the codes of one image's output of a node, as stored; `image` counts from the first run.
   std::function<void(int node, long image, uint8_t* codes)> change;
-  std::function<void(int node, int picture, uint8_t* codes)> change_by_picture;  ///< its number in the data set
+  std::function<void(int node, int image, uint8_t* codes)> change_by_image;  ///< its number in the data set
   std::function<void(long image, float* logits)> change_logits;
   /// May change what run() gives as output `index`, after the tap has seen the node.
   std::function<void(size_t index, void* values)> change_output;

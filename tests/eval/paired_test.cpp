@@ -29,7 +29,7 @@ TEST(Paired, MidPOfFagerlandsExample) {
   EXPECT_NEAR(paired(50000, 600, 500).p_value, 0.0026, 1e-4);  // no factorial overflows
 }
 
-TEST(Paired, FewDiscordantPicturesAreNotTakenForADifference) {
+TEST(Paired, FewDiscordantImagesAreNotTakenForADifference) {
   const Paired p = paired(10000, 4, 0);
   EXPECT_GT(p.low, 0);  // of the interval alone
   EXPECT_NEAR(p.p_value, 0.0625, 1e-9);
@@ -39,10 +39,10 @@ TEST(Paired, FewDiscordantPicturesAreNotTakenForADifference) {
   EXPECT_FALSE(paired(0, 0, 0).told_apart());
 }
 
-TEST(Paired, CountsThePicturesThatOnlyOneHasRight) {
+TEST(Paired, CountsTheImagesThatOnlyOneHasRight) {
   Evaluation a, b;
   a.right = {true, true, true, false, false, true};
-  b.right = {true, false, false, true, false};  // saw one picture less
+  b.right = {true, false, false, true, false};  // saw one image less
   const Paired p = paired(a, b);
   EXPECT_EQ(p.images, 5);
   EXPECT_EQ(p.only_first, 2);

@@ -40,12 +40,12 @@ TEST(Segmentation, MeanIouLeavesOutWhatIsAbsent) {
   EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{0, 0}, {0, 0}}, 2), 0);
 }
 
-/// Pixels are summed over all pictures first: (1 + 3) / (4 + 4), not the mean of 1/4 and 3/4 of other areas.
-TEST(Segmentation, MeanIouSumsPicturesFirst) {
+/// Pixels are summed over all images first: (1 + 3) / (4 + 4), not the mean of 1/4 and 3/4 of other areas.
+TEST(Segmentation, MeanIouSumsImagesFirst) {
   EXPECT_DOUBLE_EQ(mean_iou(Overlaps{{1, 4}, {0, 3}, {3, 4}, {9, 10}}, 2), ((1.0 + 3) / 8 + 9.0 / 13) / 2);
 }
 
-/// 2x2 pictures; picture i has class (i + pixel) % 2 in its pixels, but the last pixel's nobody knows.
+/// 2x2 images; image i has class (i + pixel) % 2 in its pixels, but the last pixel's nobody knows.
 class Masked : public testing::FakeDataset {
  public:
   Masked(size_t size, int classes) : FakeDataset(size, classes) {}
@@ -59,11 +59,11 @@ class Masked : public testing::FakeDataset {
   }
 };
 
-/// Takes every pixel for the class of the picture's first; from picture `wrong_from` on for the other one.
+/// Takes every pixel for the class of the image's first; from image `wrong_from` on for the other one.
 testing::FunctionProgram first_pixels_class(int wrong_from) {
   return testing::FunctionProgram([=](const uint8_t* images, int batch, float* logits) {
     for (int i = 0; i < batch; ++i) {
-      const int picture = images[4 * i] / 4, cls = (picture + (picture >= wrong_from ? 1 : 0)) % 2;
+      const int image = images[4 * i] / 4, cls = (image + (image >= wrong_from ? 1 : 0)) % 2;
       for (int p = 0; p < 4; ++p) {
         logits[(4 * i + p) * 2 + cls] = 1;
         logits[(4 * i + p) * 2 + 1 - cls] = 0;
@@ -132,26 +132,26 @@ TEST_F(SegmentationEvaluate, SeveralProcessesCountAsOneDoes) {
     }
 }
 
-TEST_F(SegmentationEvaluate, TwoNetworksAreHeldAgainstEachOtherByPicture) {
+TEST_F(SegmentationEvaluate, TwoNetworksAreHeldAgainstEachOtherByImage) {
   const Evaluation good = measured(99), worse = measured(4);
   const Paired p = paired(good, worse);
   EXPECT_EQ(p.images, 6);
-  EXPECT_EQ(p.only_first, 2);  // pictures 4 and 5
+  EXPECT_EQ(p.only_first, 2);  // images 4 and 5
   EXPECT_EQ(p.only_second, 0);
-  // Of class 0 the worse one has 5 of 13 by pictures 0 to 3 (4 of 8) and 4, 5 (1 of 5); of class 1 likewise.
+  // Of class 0 the worse one has 5 of 13 by images 0 to 3 (4 of 8) and 4, 5 (1 of 5); of class 1 likewise.
   EXPECT_NEAR(p.points, 100 * (6.0 / 12 - 5.0 / 13), 1e-12);
   EXPECT_DOUBLE_EQ(p.p_value, sign_test(2, 0));
   EXPECT_LE(p.low, p.points);
   EXPECT_GE(p.high, p.points);
-  EXPECT_FALSE(p.told_apart());  // two pictures show nothing
+  EXPECT_FALSE(p.told_apart());  // two images show nothing
   const Paired same = paired(good, good);
   EXPECT_EQ(same.low, 0);
   EXPECT_EQ(same.high, 0);
 }
 
-/// 40 pictures of which the second network has every other wrong in part: an interval that leaves out 0, and about as
+/// 40 images of which the second network has every other wrong in part: an interval that leaves out 0, and about as
 /// wide as that of so many fair draws, 2 * 1.96 * 100 * (0.5 - 0.2) / 2 / sqrt(40) = 9.3 points.
-TEST_F(SegmentationEvaluate, TheIntervalIsThatOfPictures) {
+TEST_F(SegmentationEvaluate, TheIntervalIsThatOfImages) {
   const auto network = [](bool half_wrong) {
     Evaluation e;
     e.task = {Labels::pixels, {2, 2, 2}};
@@ -185,7 +185,7 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   EXPECT_EQ(refusal(image), "");
   EXPECT_EQ(refusal({Labels::image, {1, 1, 1}}),
             last +
-                "[2, 1, 1], the data set has 1 classes for each picture, so it must give one output, [1, 1, 1]; "
+                "[2, 1, 1], the data set has 1 classes for each image, so it must give one output, [1, 1, 1]; "
                 "images without labels are for octet quantize");
   EXPECT_EQ(refusal(pixels),
             last +
@@ -195,7 +195,7 @@ TEST(TaskAnswers, WrongNetworksAreNamed) {
   EXPECT_EQ(refusal(pixels), "");
   EXPECT_EQ(refusal(image),
             last +
-                "[2, 2, 2], the data set has 2 classes for each picture, so it must give one output, [2, 1, 1]; "
+                "[2, 2, 2], the data set has 2 classes for each image, so it must give one output, [2, 1, 1]; "
                 "a network that answers for every pixel learns from data.labels: pixels");
   graph.nodes.back().shape = {3, 2, 2};
   EXPECT_NE(refusal(pixels).find(last + "[3, 2, 2], the data set has 2 classes"), std::string::npos);

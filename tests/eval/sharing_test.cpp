@@ -37,10 +37,10 @@ class SharingTest : public ::testing::TestWithParam<int> {
     return testing::each_process(GetParam(), work, whole);
   }
 
-  const FakeDataset dataset_{27, kClassCount};  // seven batches, the last of three pictures
+  const FakeDataset dataset_{27, kClassCount};  // seven batches, the last of three images
 };
 
-/// Logits of which no two pictures' are alike, so that sums of losses depend on their order.
+/// Logits of which no two images' are alike, so that sums of losses depend on their order.
 void uneven(const uint8_t* images, int batch, float* logits) {
   for (int i = 0; i < batch; ++i)
     for (int k = 0; k < kClassCount; ++k)
@@ -69,7 +69,7 @@ TEST_P(SharingTest, LinesOfProgressSayWhatTheWholeIs) {
   const auto work = [&](const EvaluationSet& set) {
     FunctionProgram program(uneven);
     FakeProgram first{graph}, second{graph};
-    second.change_by_picture = [](int node, int, uint8_t* codes) {
+    second.change_by_image = [](int node, int, uint8_t* codes) {
       if (node == 1) codes[5] = static_cast<uint8_t>(codes[5] + 1);
     };
     const Evaluation e =
@@ -91,7 +91,7 @@ TEST_P(SharingTest, LinesOfProgressSayWhatTheWholeIs) {
   EXPECT_EQ(ends("compare: 27 images in ", "27 codes differ"), GetParam()) << said;
 }
 
-TEST_P(SharingTest, EveryPictureIsSeenOnce) {
+TEST_P(SharingTest, EveryImageIsSeenOnce) {
   std::mutex mutex;
   std::vector<int> seen;
   const auto work = [&](const EvaluationSet& set) {
@@ -113,12 +113,12 @@ TEST_P(SharingTest, ComparisonsAreThoseOfOneProcess) {
   const Int8Graph graph = fake_graph(kClassCount);
   const auto work = [&](const EvaluationSet& set) {
     FakeProgram first{graph}, second{graph}, slow{graph};
-    // A picture is known by its first code, whichever process sees it.
-    second.change_by_picture = [](int node, int picture, uint8_t* codes) {
-      if (node == 1 && picture % 9 == 4) codes[5] = static_cast<uint8_t>(codes[5] + 1 + picture / 9);
+    // An image is known by its first code, whichever process sees it.
+    second.change_by_image = [](int node, int image, uint8_t* codes) {
+      if (node == 1 && image % 9 == 4) codes[5] = static_cast<uint8_t>(codes[5] + 1 + image / 9);
     };
-    slow.change_by_picture = [](int node, int picture, uint8_t* codes) {
-      if (node == 1 && (picture == 9 || picture == 10)) codes[2] = static_cast<uint8_t>(codes[2] + 1);
+    slow.change_by_image = [](int node, int image, uint8_t* codes) {
+      if (node == 1 && (image == 9 || image == 10)) codes[2] = static_cast<uint8_t>(codes[2] + 1);
     };
     return compare(graph, {{"qat_graph", &first}, {"cpu", &second}, {"reference", &slow, 10}}, set, kBatchSize);
   };

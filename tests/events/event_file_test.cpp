@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "src/base/files.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/events/event_records.h"
 
 namespace octet {

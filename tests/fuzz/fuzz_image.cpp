@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
     const octet::Image image = octet::decode_image(bytes, transform.channels, "fuzz", octet::Orientation::exif);
-    const octet::PictureHeader header = octet::decode_header(bytes, "fuzz");
-    const octet::PictureSize seen = octet::upright(octet::PictureSize{header.height, header.width}, header.orientation);
+    const octet::ImageHeader header = octet::decode_header(bytes, "fuzz");
+    const octet::ImageSize seen = octet::upright(octet::ImageSize{header.height, header.width}, header.orientation);
     if (seen.height != image.height || seen.width != image.width) std::abort();
     if (octet::evaluation_image(image, transform).pixels.size() != size_t{64} * transform.channels) std::abort();
   } catch (const octet::Error& error) {

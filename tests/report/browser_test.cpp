@@ -11,7 +11,7 @@
 #include "src/base/files.h"
 #include "src/report/html.h"
 #include "src/report/report.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/report/report.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/report/full_report.h"
 #include "tests/report/markup.h"
 

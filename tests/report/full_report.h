@@ -17,7 +17,7 @@ Report pixels_report();
 /// Returns the smallest report of a detector: three images, of which float finds the box in all, int8 in two.
 Report boxes_report();
 
-/// A network that has the pictures from `first` to `last` of 10,000 right.
+/// A network that has the images from `first` to `last` of 10,000 right.
 Evaluation right_from(const std::string& name, long first, long last);
 
 }  // namespace octet::testing

@@ -15,7 +15,7 @@ using nlohmann::json;
 using testing::full_report;
 using testing::right_from;
 
-/// The lines under the table of a run whose networks have these pictures right.
+/// The lines under the table of a run whose networks have these images right.
 std::string said(const std::vector<Evaluation>& networks, bool qat) {
   Report report;
   for (const Evaluation& network : networks) report.rows.push_back({network});
@@ -30,7 +30,7 @@ TEST(Headline, ADifferenceThatMayBeChanceIsNeitherCostNorGain) {
   const std::string less =
       said({right_from("float", 0, 9173), right_from("ptq", 0, 9173), right_from("cpu", 10, 9179)}, true);
   EXPECT_EQ(less,
-            "float 91.73 % -> cpu 91.69 %: -0.04 points of top-1, no difference that 10,000 pictures show (95 % "
+            "float 91.73 % -> cpu 91.69 %: -0.04 points of top-1, no difference that 10,000 images show (95 % "
             "interval -0.12 to +0.04; 10 only float has right, 6 only cpu)\n");
   const std::string more = said({right_from("float", 10, 9179), right_from("cpu", 0, 9173)}, true);
   EXPECT_NE(more.find(": +0.04 points of top-1, no difference"), std::string::npos) << more;
@@ -83,7 +83,7 @@ TEST(Headline, ALossOfPtqIsNamedAsOne) {
   EXPECT_EQ(alone.find("QAT"), std::string::npos) << alone;
 }
 
-TEST(Headline, ARowOfFewerPicturesIsHeldAgainstTheSameOnes) {
+TEST(Headline, ARowOfFewerImagesIsHeldAgainstTheSameOnes) {
   Evaluation first = right_from("cpu", 0, 100);
   first.right.resize(200);
   first.images = 200;

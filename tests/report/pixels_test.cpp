@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a network of segmentation: its score, its curves and its pictures.
+// The report of a network of segmentation: its score, its curves and its images.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,22 +23,22 @@ TEST(PixelsReport, SaysMeanIouWhereAClassifierSaysTop1) {
   const std::string table = report_table(report);
   EXPECT_NE(table.find("mean IoU"), std::string::npos) << table;
   EXPECT_EQ(table.find("top-"), std::string::npos) << table;
-  // Class 0 of both pictures: float 5 of 6, cpu 4 of 6; class 1: 2 of 3, 2 of 4.
+  // Class 0 of both images: float 5 of 6, cpu 4 of 6; class 1: 2 of 3, 2 of 4.
   const std::string sentence = accuracy_sentences(headline(report)).at(0);
   EXPECT_TRUE(
       sentence.starts_with("float 75.00 % -> cpu 58.33 %: -16.67 points of mean IoU, no difference that 2 "
-                           "pictures show (95 % interval "))
+                           "images show (95 % interval "))
       << sentence;
-  EXPECT_TRUE(sentence.ends_with("; in 1 pictures float has more pixels right, in 0 cpu)")) << sentence;
+  EXPECT_TRUE(sentence.ends_with("; in 1 images float has more pixels right, in 0 cpu)")) << sentence;
 }
 
-TEST(PixelsReport, ShowsPictures) {
+TEST(PixelsReport, ShowsImages) {
   const std::string html = report_html(pixels_report());
   EXPECT_EQ(testing::parse_markup(html).error, "");
   EXPECT_EQ(html.find("top-1"), std::string::npos);
-  EXPECT_EQ(occurrences(html, "<section id=\"pictures\""), 1);
-  EXPECT_EQ(occurrences(html, "<a href=\"#pictures\""), 1);
-  EXPECT_EQ(occurrences(html, "<img "), 5);  // picture, truth, float, int8, where they differ
+  EXPECT_EQ(occurrences(html, "<section id=\"images\""), 1);
+  EXPECT_EQ(occurrences(html, "<a href=\"#images\""), 1);
+  EXPECT_EQ(occurrences(html, "<img "), 5);  // image, truth, float, int8, where they differ
   EXPECT_EQ(occurrences(html, "src=\""), occurrences(html, "src=\"data:image/png;base64,iVBORw0KGgo"));
   EXPECT_NE(html.find("test[&lt;0&gt;]"), std::string::npos);
   EXPECT_NE(html.find("differing: 1 pixel"), std::string::npos);
@@ -64,7 +64,7 @@ TEST(PixelsReport, ShowsClassesThatOneNetworkFinds) {
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }
 
-TEST(BoxesReport, ShowsApAndNoPictureCount) {
+TEST(BoxesReport, ShowsApAndNoImageCount) {
   const Report report = testing::boxes_report();
   const std::string html = report_html(report);
   EXPECT_EQ(testing::parse_markup(html).error, "");
@@ -121,10 +121,10 @@ TEST(BoxesReport, DifferencesAreThoseOfTheReport) {
 }
 
 /// RFC 4648, of all three remainders: what a PNG's bytes end with is in the page.
-TEST(PixelsReport, PicturesAreTheirPngs) {
+TEST(PixelsReport, ImagesAreTheirPngs) {
   Report report = pixels_report();
   for (int width = 1; width <= 6; ++width) {
-    ReportPicture& p = report.pictures[0];
+    ReportMasks& p = report.masks[0];
     const size_t size = static_cast<size_t>(width);
     p.image = {1, width, 1, std::vector<uint8_t>(size, 7)};
     p.truth = p.before = p.int8 = std::vector<int>(size);

@@ -20,7 +20,7 @@ using testing::occurrences;
 using testing::parse_markup;
 
 void expect_self_contained(const std::string& html) {
-  // Nothing to load: no address, no script, no style sheet or picture from elsewhere.
+  // Nothing to load: no address, no script, no style sheet or image from elsewhere.
   for (const char* loads :
        {"http:", "https:", "//", "<script", "<link", "<img", "<iframe", "@import", "url(", "src="}) {
     EXPECT_EQ(html.find(loads), std::string::npos) << loads;

@@ -105,7 +105,7 @@ TEST(ReportJson, SaysWhichEngineRanEachLayer) {
   EXPECT_EQ(html.find("cuda, run by"), std::string::npos);
 }
 
-TEST(ReportJson, SaysWhichPicturesARowHasRight) {
+TEST(ReportJson, SaysWhichImagesARowHasRight) {
   Report report = full_report(3);
   report.rows[0].evaluation.right = {true, false, false, true, true, true};
   const json rows = json::parse(report_json(report))["rows"];

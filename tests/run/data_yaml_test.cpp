@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/recipe/run.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/error_of.h"
 
 namespace octet {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "src/base/progress.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -175,14 +175,14 @@ TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
     expect_part(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") + ": PNG: ");
     folder.write("test/dog/3.png", testing::png_bytes(testing::noise(8, 7, 1, 1)));
     EXPECT_EQ(refusal({workers}), "data.test: " + folder.path("test/dog/3.png") +
-                                      ": picture of 8x7 is smaller than the crop of 8x8; a recipe's data.resize, or "
+                                      ": image of 8x7 is smaller than the crop of 8x8; a recipe's data.resize, or "
                                       "--resize or --fit letterbox of an .onnx file, fits it");
     folder.write("test/dog/3.png", good);
     EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, {workers, "data.validation_fraction=0.1"}))).empty());
   }
   // What training pads is large enough; the test image is not padded.
   folder.write("train/cat/0.png", testing::png_bytes(testing::noise(6, 6, 1, 1)));
-  expect_part(refusal(), "/train/cat/0.png: picture of 6x6 is smaller");
+  expect_part(refusal(), "/train/cat/0.png: image of 6x6 is smaller");
   EXPECT_TRUE(check_pictures(open_run_data(synthetic())).empty());
 }
 

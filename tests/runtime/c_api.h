@@ -10,7 +10,7 @@
 
 #include "src/net/checkpoint.h"
 #include "src/net/int8_graph.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet::test {
 

@@ -8,7 +8,7 @@
 #include "kernels/core/quantize.h"
 #include "src/base/random.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/detect/detector.h"
 #include "tests/engine/random_network.h"
 #include "tests/runtime/c_api.h"

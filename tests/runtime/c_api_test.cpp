@@ -14,7 +14,7 @@
 #include "src/base/random.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/engine/random_network.h"
 #include "tests/runtime/c_api.h"
 #include "tests/tensor_files/damage.h"

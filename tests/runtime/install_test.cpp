@@ -7,7 +7,7 @@
 #include "src/base/files.h"
 #include "src/base/safetensors.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"

@@ -279,7 +279,7 @@ class Quantize(unittest.TestCase):
         for i, line in enumerate(witness.stdout.splitlines()[1:]):
             best = int(logits[i].argmax())
             self.assertEqual(line, f"{i}: {best} {logits[i, best]:.6g}")
-        with self.assertRaisesRegex(octet.Error, "was quantized with tensors.*does not say how a picture becomes its input"):
+        with self.assertRaisesRegex(octet.Error, "was quantized with tensors.*does not say how an image becomes its input"):
             of_tensors.read_picture(files[0])
 
     def test_the_example_quantizes_and_runs(self):

@@ -6,7 +6,7 @@
 #include "src/base/files.h"
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/detect/detector.h"
 #include "tests/tools/program.h"
 
@@ -66,7 +66,7 @@ TEST_F(Boxes, RunPrintsAndDrawsThem) {
                                          {"height", 8.0}}}));
   const std::string drawn = read_file(path("images/wide_boxes.png"));
   const Image picture = decode_image(drawn, 3, "wide_boxes.png");
-  EXPECT_EQ((PictureSize{picture.height, picture.width}), (PictureSize{32, 64}));
+  EXPECT_EQ((ImageSize{picture.height, picture.width}), (ImageSize{32, 64}));
   const auto pixel = [&](int x, int y) {
     return std::vector<int>(&picture.pixels[(y * 64 + x) * 3], &picture.pixels[(y * 64 + x) * 3 + 3]);
   };

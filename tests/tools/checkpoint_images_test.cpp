@@ -7,7 +7,7 @@
 #include "src/base/files.h"
 #include "src/base/safetensors.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {
@@ -95,7 +95,7 @@ TEST_F(CheckpointImages, AccuracyIsThatOfTheirClassFolders) {
 
   expect_refusal(octet({"evaluate", checkpoint_}), 2, {"--images FOLDER", "a folder of each class"});
   expect_refusal(octet({"evaluate", checkpoint_, "--images", path("images")}), 3,
-                 {"no class folder with a picture", "octet quantize"});
+                 {"no class folder with an image", "octet quantize"});
   expect_refusal(octet({"evaluate", checkpoint_, "--images", path("classes"), "--all"}), 2, {"the run directory"});
 }
 

@@ -10,7 +10,7 @@
 #include "src/data/loader.h"
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
 

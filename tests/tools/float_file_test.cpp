@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/dataset.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
@@ -84,7 +84,7 @@ TEST_F(FloatFile, EvaluateMeasuresItsAccuracy) {
   expect_refusal(octet({"evaluate", path("bare.onnx"), "--images", path("images"), "--preset", "none"}), 2,
                  {"bare.onnx: has no layer with weights"});
   write("images/red/small.png", encode_png(testing::noise(20, 40, 3, 1)));
-  expect_refusal(octet(with({"--preset", "none"})), 3, {"small.png: picture of 20x40", "--resize or --fit letterbox"});
+  expect_refusal(octet(with({"--preset", "none"})), 3, {"small.png: image of 20x40", "--resize or --fit letterbox"});
   expect_refusal(octet({"evaluate", random_checkpoint(), "--images", path("images"), "--preset", "imagenet"}), 2,
                  {"--preset: is for a float .onnx file", "leave it out"});
 }

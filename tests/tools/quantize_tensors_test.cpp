@@ -9,7 +9,7 @@
 #include "src/base/safetensors.h"
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/import/zip_bytes.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"

@@ -12,7 +12,7 @@
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/tools/program.h"
 

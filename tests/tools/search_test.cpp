@@ -10,7 +10,7 @@
 #include "src/base/files.h"
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/onnx/model_builder.h"
 #include "tests/report/markup.h"
 #include "tests/tools/program.h"

@@ -65,7 +65,7 @@ TEST_F(Segment, TrainsComparesAndReportsMeanIou) {
     EXPECT_LE(epoch.at("train_top1"), 1);
   }
   const std::string html = read_file(directory().report_html());
-  expect_part(html, "<section id=\"pictures\"");
+  expect_part(html, "<section id=\"images\"");
   expect_part(html, "src=\"data:image/png;base64,iVBORw0KGgo");
   expect_part(html, "mean IoU");
 
@@ -201,7 +201,7 @@ TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
   expect_refusal(train({"--set", "model.name=small_cnn"}), 2,
                  {"gives 'linear' [2, 1, 1]", "each pixel", "model.name: unet"});
   expect_refusal(train({"--set", "data.labels=image"}), 2,
-                 {"gives 'head' [2, 16, 16]", "each picture", "data.labels: pixels"});
+                 {"gives 'head' [2, 16, 16]", "each image", "data.labels: pixels"});
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
   expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
   EXPECT_FALSE(fs::exists(path("run")));

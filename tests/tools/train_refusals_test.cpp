@@ -86,7 +86,7 @@ model: {name: graph, outputs: [l, c], graph: [{name: c, op: conv2d, out_channels
 train: {epochs: 1, batch_size: 32}
 )");
   expect_refusal(octet({"train", path("two_outputs.yaml"), "--out", path("run")}), 2,
-                 {"model graph: gives 'l' [4, 1, 1], 'c' [2, 6, 6], the data set has 4 classes for each picture, so it "
+                 {"model graph: gives 'l' [4, 1, 1], 'c' [2, 6, 6], the data set has 4 classes for each image, so it "
                   "must give one output, [4, 1, 1]"});
   EXPECT_FALSE(fs::exists(path("run")));
 

@@ -13,7 +13,7 @@
 #include "src/base/safetensors.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/tools/built.h"
 #include "tests/tools/train_tool.h"
 

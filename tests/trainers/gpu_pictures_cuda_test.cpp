@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/trainers/decoded_batches.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/loop/batches.h"

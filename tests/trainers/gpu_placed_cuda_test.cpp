@@ -14,7 +14,7 @@
 
 #include "kernels/operators/placed_pixel.h"
 #include "src/data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 #include "tests/trainers/decoded_batches.h"
 #include "trainers/loop/gpu_pictures.h"
 

@@ -43,7 +43,7 @@ class Quadrants : public Dataset {
   int label(size_t index) const override { return labels_[index]; }
   Image read(size_t index) const override { return images_[index]; }
   const std::vector<std::string>& class_names() const override { return names_; }
-  std::optional<PictureSize> common_size() const override { return PictureSize{8, 8}; }
+  std::optional<ImageSize> common_size() const override { return ImageSize{8, 8}; }
   std::string describe(size_t index) const override { return "quadrants[" + std::to_string(index) + "]"; }
 
  private:

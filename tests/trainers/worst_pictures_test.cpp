@@ -44,7 +44,7 @@ TEST_F(WorstMasks, AreThoseThatLoseMostIou) {
   const Evaluation before = network_with({200, 200, 200, 200, 10, 200, 200, 200, 200});
   Evaluation int8 = network_with({200, 190, 200, 100, 10, 210, 150, 200, 199});
   for (const size_t pixel : {3u, 4u, 5u}) int8.predictions[7 * 256 + pixel] = 1;  // as far, and other pixels
-  const std::vector<ReportPicture> shown = worst_masks(data_, before, int8);
+  const std::vector<ReportMasks> shown = worst_masks(data_, before, int8);
   ASSERT_EQ(shown.size(), 6u);
   const std::vector<size_t> expected = {3, 6, 1, 8, 7, 0};  // image 4 is bad in both
   for (size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i].name, name_of(expected[i])) << i;
@@ -56,9 +56,9 @@ TEST_F(WorstMasks, HaveTheirImageLabelsAndBothMasks) {
   const EvaluationSet set = data_.test_images();
   std::vector<long> all(kImages, 256), less = all;
   less[5] = 40;
-  const std::vector<ReportPicture> shown = worst_masks(data_, network_with(all), network_with(less));
+  const std::vector<ReportMasks> shown = worst_masks(data_, network_with(all), network_with(less));
   ASSERT_EQ(shown.size(), 6u);
-  const ReportPicture& worst = shown.front();
+  const ReportMasks& worst = shown.front();
   EXPECT_EQ(worst.name, name_of(5));
   EXPECT_EQ(worst.image.pixels, set.dataset->read(set.indices[5]).pixels);
   const std::vector<uint8_t> mask = set.dataset->mask(set.indices[5]).pixels;
@@ -70,7 +70,7 @@ TEST_F(WorstMasks, HaveTheirImageLabelsAndBothMasks) {
 
 /// Engine reference may have seen the first images alone.
 TEST_F(WorstMasks, AreAmongTheImagesThatBothHaveSeen) {
-  const std::vector<ReportPicture> shown =
+  const std::vector<ReportMasks> shown =
       worst_masks(data_, network_with(std::vector<long>(8, 200)), network_with({1, 2}));
   ASSERT_EQ(shown.size(), 2u);
   EXPECT_EQ(shown[0].name, name_of(0));

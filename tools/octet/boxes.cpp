@@ -54,7 +54,7 @@ FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, cons
 }
 
 void FoundBoxes::add(const std::string& file, const Image& whole, const BatchOutputs& outputs) {
-  const PictureSize size{whole.height, whole.width};
+  const ImageSize size{whole.height, whole.width};
   images_.push_back({file, size, decode_boxes(graph_, outputs, 0, size, options_)});
   if (pictures_.wanted()) pictures_.write(file, draw_boxes(whole, images_.back().boxes, graph_.class_names));
 }

@@ -46,7 +46,7 @@ class FoundBoxes {
  private:
   struct OfImage {
     std::string file;
-    PictureSize size;
+    ImageSize size;
     std::vector<Detection> boxes;
   };
 

@@ -90,7 +90,7 @@ Comparison compare_file(const Common& common, const MeasureOptions& options, con
                            const Shape& shape = graph.input_shape();
                            const int count = options.images > 0 ? options.images : kPictures;
                            if (random) return std::make_shared<MemoryDataset>(random_pictures(shape, count));
-                           require_pictures(graph);
+                           require_images(graph);
                            return std::make_shared<ImageList>(options.pictures, shape.c, orientation_of(graph));
                          });
   if (random) run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), {});

@@ -31,7 +31,7 @@ struct EvaluateCommand : MeasureOptions {
 
 /// Opens the folder or .tar of class folders that --images names, for a network with these classes.
 std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, const Int8Graph& graph) {
-  require_pictures(graph);
+  require_images(graph);
   const int classes = graph.classes();
   if (options.pictures.size() != 1)
     throw usage_error("evaluate: of a file give --images FOLDER, a folder or .tar with a folder of each class");

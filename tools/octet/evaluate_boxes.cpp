@@ -52,7 +52,7 @@ ClassMap map_classes(const BoxAnnotations& annotations, const std::vector<std::s
   if (by_order)
     say(fmt::format("note: the network's classes have no names: taken in the order of {}'s categories", file));
   std::vector<long> labels(map.class_of.size());
-  for (const BoxAnnotations::Picture& image : annotations.images)
+  for (const BoxAnnotations::AnnotatedImage& image : annotations.images)
     for (const BoxLabel& label : image.labels) ++labels[static_cast<size_t>(label.class_index)];
   for (size_t c = 0; c < map.class_of.size(); ++c) {
     const std::string& name = annotations.categories[c].name;
@@ -77,7 +77,7 @@ ClassMap map_classes(const BoxAnnotations& annotations, const std::vector<std::s
 /// Removes images that are not in the folder, or throws. Returns how many there were.
 long remove_missing(BoxAnnotations& annotations, const std::string& folder, const BoxEvaluation& boxes) {
   std::string first;
-  const auto missing = [&](const BoxAnnotations::Picture& image) {
+  const auto missing = [&](const BoxAnnotations::AnnotatedImage& image) {
     const bool there = std::filesystem::is_regular_file(std::filesystem::path(folder) / image.file);
     if (!there && first.empty()) first = fmt::format("'{}' (id {})", image.file, image.id);
     return !there;
@@ -93,8 +93,8 @@ long remove_missing(BoxAnnotations& annotations, const std::string& folder, cons
 }
 
 /// Returns the size of an image as it is read, held to what the annotations say.
-PictureSize size_of(const ImageList& images, size_t index, const BoxAnnotations::Picture& picture) {
-  const PictureSize size = size_as_read(*images.header(index), images.orientation());
+ImageSize size_of(const ImageList& images, size_t index, const BoxAnnotations::AnnotatedImage& picture) {
+  const ImageSize size = size_as_read(*images.header(index), images.orientation());
   if (picture.size.width != 0 && size != picture.size)
     throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
                                  images.describe(index), size.width, size.height, picture.size.width,
@@ -106,7 +106,7 @@ PictureSize size_of(const ImageList& images, size_t index, const BoxAnnotations:
 std::vector<std::vector<Detection>> detect(const Int8Graph& graph, Program& program, const BoxAnnotations& annotations,
                                            const std::string& folder) {
   std::vector<std::string> files;
-  for (const BoxAnnotations::Picture& image : annotations.images)
+  for (const BoxAnnotations::AnnotatedImage& image : annotations.images)
     files.push_back((std::filesystem::path(folder) / image.file).string());
   const ImageList images(files, graph.input_shape().c, orientation_of(graph));
   std::vector<size_t> all(images.size());
@@ -120,7 +120,7 @@ std::vector<std::vector<Detection>> detect(const Int8Graph& graph, Program& prog
     program.run(batch.images.data(), batch.size, outputs.memory());
     for (int i = 0; i < batch.size; ++i) {
       const size_t index = batch.indices[static_cast<size_t>(i)];
-      const PictureSize size = size_of(images, index, annotations.images[index]);
+      const ImageSize size = size_of(images, index, annotations.images[index]);
       found.push_back(decode_boxes(graph, outputs.all(), i, size, options));
     }
     throw_if_interrupted();
@@ -191,7 +191,7 @@ Detector open_detector(const Common& common, const MeasureOptions& options) {
   }
   Detector detector{open_checkpoint(options.run).graph, "", nullptr};
   require_boxes(detector.graph);
-  require_pictures(detector.graph);
+  require_images(detector.graph);
   detector.engine =
       resolve_engines(options.engines.empty() ? std::vector<std::string>{"auto"} : options.engines, devices(common))
           .front();

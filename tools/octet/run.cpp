@@ -255,7 +255,7 @@ ExitCode run(const Common& common, const RunOptions& options) {
   const NodeTap tap = [&dump](int node, const void* data, size_t bytes) { dump.add(node, data, bytes); };
   for (const std::string& path : options.images) {
     std::vector<std::string> notes;
-    const Image whole = picture_for(graph, path, notes);
+    const Image whole = image_for(graph, path, notes);
     const Image image = evaluation_image(whole, evaluation_transform(graph.input_shape(), graph.preprocessing));
     for (const std::string& note : notes) say("note: " + note);
     if (!options.dump.empty()) dump.add_images(image.pixels.data(), 1);

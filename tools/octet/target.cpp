@@ -121,7 +121,7 @@ Recipe recipe_of(const RunDirectory& directory, const std::vector<std::string>& 
 }
 
 void check_fits(const Int8Graph& graph, const std::string& checkpoint, RunData& data) {
-  require_pictures(graph);
+  require_images(graph);
   const Shape& in = graph.input_shape();
   const Transform& images = data.evaluation_transform;
   if (in.c != images.channels || in.h != images.height || in.w != images.width) {

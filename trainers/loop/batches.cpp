@@ -63,7 +63,7 @@ std::vector<int64_t> labels_shape(const RunData& data, int images, const Transfo
 }
 
 Transform largest_input(Transform transform) {
-  const PictureSize largest = input_sizes(transform).back();
+  const ImageSize largest = input_sizes(transform).back();
   transform.height = largest.height;
   transform.width = largest.width;
   return transform;
@@ -73,7 +73,7 @@ Transform largest_input(Transform transform) {
 namespace {
 
 size_t resident_bytes(const RunData& data) {
-  const PictureSize size = *data.train_set->common_size();
+  const ImageSize size = *data.train_set->common_size();
   return data.train.size() * size.height * size.width * data.train_transform.channels;
 }
 
@@ -94,7 +94,7 @@ std::string why_not_resident(const RunData& data) {
     return "data.color_jitter, rand_augment, random_erasing and mixup_alpha change pixels on the CPU";
   if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
   if (transform.resize > 0) return "data.resize resizes on the CPU";
-  const std::optional<PictureSize> size = data.train_set->common_size();
+  const std::optional<ImageSize> size = data.train_set->common_size();
   if (!size) return "pictures of this data set may differ in size";
   constexpr int kMaxSide = std::numeric_limits<int16_t>::max();
   if (std::max({size->height, size->width, transform.height, transform.width}) + transform.pad > kMaxSide)

@@ -221,7 +221,7 @@ BoxObjective::BoxObjective(const BoxDecoder& decoder, at::Device device)
     : decoder_(decoder), device_(device), grid_(grid_of({})) {}
 
 /// Returns the shape of an output for an input of that size.
-Shape BoxObjective::shape_of(int output, const PictureSize& input) const {
+Shape BoxObjective::shape_of(int output, const ImageSize& input) const {
   Shape shape = decoder_.outputs[static_cast<size_t>(output)].shape;
   if (input.height == 0) return shape;
   shape.h = shape.h * input.height / decoder_.transform.height;
@@ -229,7 +229,7 @@ Shape BoxObjective::shape_of(int output, const PictureSize& input) const {
   return shape;
 }
 
-BoxObjective::Grid BoxObjective::grid_of(const PictureSize& input) const {
+BoxObjective::Grid BoxObjective::grid_of(const ImageSize& input) const {
   const at::TensorOptions floats = at::TensorOptions(device_).dtype(at::kFloat);  // no copy, which no graph records
   std::vector<at::Tensor> x, y, strides;
   for (const BoxHead::Level& level : decoder_.head.levels) {
@@ -241,9 +241,9 @@ BoxObjective::Grid BoxObjective::grid_of(const PictureSize& input) const {
   return {at::cat(x), at::cat(y), at::cat(strides)};
 }
 
-BoxCells BoxObjective::cells(const at::Tensor& outputs, const PictureSize& size) const {
-  const bool own = size == PictureSize{decoder_.transform.height, decoder_.transform.width};
-  const PictureSize input = own ? PictureSize{} : size;
+BoxCells BoxObjective::cells(const at::Tensor& outputs, const ImageSize& size) const {
+  const bool own = size == ImageSize{decoder_.transform.height, decoder_.transform.width};
+  const ImageSize input = own ? ImageSize{} : size;
   std::vector<at::Tensor> all;  // [N, cells, channels]
   int64_t first = 0;
   for (size_t o = 0; o < decoder_.outputs.size(); ++o) {

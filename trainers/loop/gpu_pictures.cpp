@@ -80,7 +80,7 @@ void GpuPlans::write_crops(const std::vector<uint8_t*>& pixels, uint8_t* out) co
   auto* filters = reinterpret_cast<int32_t*>(out + filters_);
   size_t offset = 0;
   for (size_t i = first_; i < end_; ++i) {
-    const PicturePlan& plan = batch_.plans[i];
+    const CropPlan& plan = batch_.plans[i];
     ResampledPicture picture{.pixels = pixels[i - first_], .stride = row_bytes(plan.image)};
     picture.rows = put(plan.rows, filters, offset);
     picture.columns = put(plan.columns, filters, offset);
@@ -230,7 +230,7 @@ void GpuPictures::decode(const std::vector<PlannedFile>& files, const std::vecto
   std::vector<size_t> owners;  // their places in `files`
   uint8_t* copy = lane.files.data();
   for (size_t i = 0; i < files.size(); ++i) {
-    const PictureFile& picture = *files[i].picture;
+    const ImageFile& picture = *files[i].picture;
     if (picture.file.empty()) continue;
     std::memcpy(copy, picture.file.data(), picture.file.size());
     encoded.push_back({copy, picture.file.size(), pixels[i], picture.image.height, picture.image.width});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // data.decode: gpu. Files of images become batches of pixels on the GPU: nvJPEG decodes them, or the CPU those that it
 // does not, and one kernel makes of them what the loader makes on the CPU: crops, or images placed as a whole, in
-// mosaics and mixed. The kernel reads plans of the images (src/data/picture_plan.h, src/data/placed_plan.h), written
+// mosaics and mixed. The kernel reads plans of the images (src/data/image_plan.h), written
 // into one piece of memory, which is copied to the GPU.
 #pragma once
 
@@ -32,7 +32,7 @@ inline size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kD
 
 /// An image file of a batch, one of several where images are mosaics or mixed.
 struct PlannedFile {
-  PictureFile* picture = nullptr;
+  ImageFile* picture = nullptr;
   size_t index = 0;  ///< into the data set
 };
 

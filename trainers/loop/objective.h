@@ -28,7 +28,7 @@ class Objective {
   };
   /// What a batch is beside its outputs and labels.
   struct Whole {
-    PictureSize input;  ///< of its images; 0 x 0: the network's own
+    ImageSize input;  ///< of its images; 0 x 0: the network's own
     /// Sums over the processes that share the batch: they have equal numbers of its images, but maybe not of labelled
     /// pixels or boxes, and the mean of their losses is to be the batch's. Null: the batch is whole.
     const GatherShares* shares = nullptr;
@@ -120,7 +120,7 @@ class BoxObjective : public Objective {
                 bool with_l1 = false) const;
 
   /// Returns a network's outputs [N, elements] as walk() orders them by cell, in float32. input: see Whole.
-  BoxCells cells(const at::Tensor& outputs, const PictureSize& input = {}) const;
+  BoxCells cells(const at::Tensor& outputs, const ImageSize& input = {}) const;
 
   Judged judge(const at::Tensor& outputs, const at::Tensor& labels, double smoothing,
                const Whole& whole) const override;
@@ -136,8 +136,8 @@ class BoxObjective : public Objective {
   struct Grid {
     at::Tensor x, y, stride;
   };
-  Shape shape_of(int output, const PictureSize& input) const;
-  Grid grid_of(const PictureSize& input) const;
+  Shape shape_of(int output, const ImageSize& input) const;
+  Grid grid_of(const ImageSize& input) const;
 
   const BoxDecoder decoder_;
   const at::Device device_;

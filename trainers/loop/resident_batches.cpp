@@ -115,14 +115,14 @@ class ResidentBatches : public Batches {
   void read(size_t i, size_t bytes, uint8_t* out) const {
     const size_t index = data_.train[i];
     const Image image = data_.train_set->read(index);
-    if (PictureSize{image.height, image.width} != size_ || image.pixels.size() != bytes)
+    if (ImageSize{image.height, image.width} != size_ || image.pixels.size() != bytes)
       throw data_error(data_.train_set->describe(index) + ": its size is not that of the others");
     std::memcpy(out, image.pixels.data(), bytes);
   }
 
   const RunData& data_;
   const BatchesOptions options_;
-  const PictureSize size_;
+  const ImageSize size_;
   const at::Tensor tables_;
   const Labelled batch_;
   const at::Tensor images_;  // uint8, all images of data.train in its order

@@ -192,7 +192,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
   measure_engines(run, engines, graph, file, report.rows);
   if (run.writes()) report.layers = layers_with_kernels(run, model, graph, engines);
   const Evaluation &before = report.rows.front().evaluation, &int8 = int8_row(report)->evaluation;
-  if (run.data.task().pixels()) report.pictures = worst_masks(run.data, before, int8);
+  if (run.data.task().pixels()) report.masks = worst_masks(run.data, before, int8);
   if (run.data.detector) report.boxes = worst_boxes(run.data, before, int8);
   report.comparison = compare_all(run, model, std::move(engines), graph);
   return report;

@@ -67,6 +67,6 @@ std::vector<ReportBoxes> worst_boxes(const RunData& data, const Evaluation& befo
 
 /// Returns the test images on which an int8 network of segmentation is furthest below the float network by mean
 /// intersection over union, and of equally far ones those on which more of their pixels differ.
-std::vector<ReportPicture> worst_masks(const RunData& data, const Evaluation& before, const Evaluation& int8);
+std::vector<ReportMasks> worst_masks(const RunData& data, const Evaluation& before, const Evaluation& int8);
 
 }  // namespace octet

@@ -95,13 +95,13 @@ void require_sizes(const Run& run) {
     throw usage_error(
         "data.multi_scale: qat.forward: int8 has kernels for one size of images; leave multi_scale out, or set "
         "qat.forward: simulation");
-  const std::vector<PictureSize> sizes = input_sizes(t);
+  const std::vector<ImageSize> sizes = input_sizes(t);
   if (sizes.size() == 1)
     throw usage_error(
         fmt::format("data.multi_scale: {:g} leaves one size, {}x{}: sizes are multiples of up to 32 pixels; take more, "
                     "or leave it out",
                     t.multi_scale, t.height, t.width));
-  for (const PictureSize& size : sizes) {
+  for (const ImageSize& size : sizes) {
     Graph graph = run.graph;
     graph.nodes.front().shape.h = size.height;
     graph.nodes.front().shape.w = size.width;

@@ -84,7 +84,7 @@ long differing_pixels(const Evaluation& a, const Evaluation& b, size_t image) {
 
 }  // namespace
 
-std::vector<ReportPicture> worst_masks(const RunData& data, const Evaluation& before, const Evaluation& int8) {
+std::vector<ReportMasks> worst_masks(const RunData& data, const Evaluation& before, const Evaluation& int8) {
   struct Judged {
     size_t image;
     double before, int8;
@@ -102,18 +102,18 @@ std::vector<ReportPicture> worst_masks(const RunData& data, const Evaluation& be
   std::vector<size_t> indices;
   for (const Judged& of : all) indices.push_back(set.indices[of.image]);
   Loader loader(*set.dataset, indices, set.transform, {.batch_size = 1, .workers = 0});
-  std::vector<ReportPicture> pictures;
+  std::vector<ReportMasks> pictures;
   Batch batch;
   for (const Judged& of : all) {
     loader.next(batch);
     const auto copy = [](std::span<const int> classes) { return std::vector<int>(classes.begin(), classes.end()); };
-    ReportPicture picture{.name = set.dataset->describe(batch.indices.front()),
-                          .image = {set.transform.height, set.transform.width, set.transform.channels, {}},
-                          .truth = {batch.labels.begin(), batch.labels.end()},
-                          .before = copy(classes_of(before, of.image)),
-                          .int8 = copy(classes_of(int8, of.image)),
-                          .before_iou = of.before,
-                          .int8_iou = of.int8};
+    ReportMasks picture{.name = set.dataset->describe(batch.indices.front()),
+                        .image = {set.transform.height, set.transform.width, set.transform.channels, {}},
+                        .truth = {batch.labels.begin(), batch.labels.end()},
+                        .before = copy(classes_of(before, of.image)),
+                        .int8 = copy(classes_of(int8, of.image)),
+                        .before_iou = of.before,
+                        .int8_iou = of.int8};
     picture.image.pixels.assign(batch.images.begin(), batch.images.end());
     pictures.push_back(std::move(picture));
   }

@@ -99,7 +99,7 @@ class Bench {
   }
 
  private:
-  std::vector<Detection> boxes_of(const Outputs& outputs, int index, const PictureSize& size) const {
+  std::vector<Detection> boxes_of(const Outputs& outputs, int index, const ImageSize& size) const {
     return decode_boxes(decoder_, outputs.all(), index, size, boxes_);
   }
 

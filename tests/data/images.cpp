@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small pictures and files for the tests of src/data.
+// Small images and files for the tests of src/data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// Smooth picture, so that JPEG keeps it nearly.
+/// Smooth image, so that JPEG keeps it nearly.
 Image gradient(int height, int width, int channels);
 /// Pseudo-random pixels.
 Image noise(int height, int width, int channels, uint64_t seed);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/data/loader.h"
-#include "tests/data/pictures.h"
+#include "tests/data/images.h"
 
 namespace octet {
 namespace {
@@ -25,7 +25,7 @@ using testing::png_bytes;
 using testing::TemporaryFolder;
 
 /// Makes the pixels that a plan says, one after the other: no row of the image is summed twice.
-std::vector<uint8_t> made(const PicturePlan& plan, const Transform& t) {
+std::vector<uint8_t> made(const CropPlan& plan, const Transform& t) {
   const auto byte = [](int sum) { return static_cast<uint8_t>(std::clamp(sum >> kFilterBits, 0, 255)); };
   std::vector<uint8_t> out;
   for (int y = 0; y < t.height; ++y) {
@@ -71,24 +71,24 @@ void expect_training_pixels(const Transform& t) {
       std::vector<uint8_t> expected(static_cast<size_t>(t.height) * t.width * t.channels);
       Random random({key, index}), again({key, index});
       training_pixels(set->read(index), t, random, expected.data());
-      const PicturePlan plan = plan_picture(*set, index, t, again);
+      const CropPlan plan = plan_crop(*set, index, t, again);
       ASSERT_EQ(made(plan, t), expected) << set->describe(index) << " key " << key;
       ASSERT_EQ(random.below(1u << 30), again.below(1u << 30)) << "other random numbers were drawn";
     }
   }
 }
 
-TEST(PicturePlan, RandomResizedCrop) {
+TEST(CropPlan, RandomResizedCrop) {
   expect_training_pixels({.height = 28, .width = 30, .random_resized_crop = true, .flip = true});
   expect_training_pixels({.channels = 1, .height = 60, .width = 50, .random_resized_crop = true, .flip = true});
 }
 
-TEST(PicturePlan, ResizedAndCropped) {
+TEST(CropPlan, ResizedAndCropped) {
   expect_training_pixels({.height = 28, .width = 30, .resize = 32, .flip = true});
   expect_training_pixels({.height = 28, .width = 30, .resize = 64, .even_margin = true, .flip = true});
 }
 
-TEST(PicturePlan, PaddedAndCropped) {
+TEST(CropPlan, PaddedAndCropped) {
   Transform t{.height = 28, .width = 30, .resize = 30, .pad = 9, .flip = true};
   expect_training_pixels(t);
   t.outside = 77;
@@ -96,14 +96,14 @@ TEST(PicturePlan, PaddedAndCropped) {
   expect_training_pixels(t);
 }
 
-TEST(PicturePlan, CutoutAndErasing) {
+TEST(CropPlan, CutoutAndErasing) {
   Transform t{.height = 28, .width = 30, .random_resized_crop = true, .flip = true, .cutout = 13, .fill = {3, 5, 250}};
   expect_training_pixels(t);
   t.random_erasing = 0.7;
   expect_training_pixels(t);
 }
 
-TEST(PicturePlan, WhatChangesPixelsOnTheCpuIsNamed) {
+TEST(CropPlan, WhatChangesPixelsOnTheCpuIsNamed) {
   EXPECT_EQ(why_not_planned({.fit = Fit::letterbox}), "");
   expect_part(why_not_planned({.rand_augment = 2}), "rand_augment");
   expect_part(why_not_planned({.mixup_alpha = 0.2}), "mixup_alpha");
@@ -111,18 +111,18 @@ TEST(PicturePlan, WhatChangesPixelsOnTheCpuIsNamed) {
 }
 
 /// One file in a class, planned.
-PicturePlan plan_of(const std::string& name, const std::string& bytes, Orientation orientation = Orientation::exif) {
+CropPlan plan_of(const std::string& name, const std::string& bytes, Orientation orientation = Orientation::exif) {
   const TemporaryFolder folder;
   folder.write("class/" + name, bytes);
   const auto set = open_dataset(
       {.format = "image_folder", .path = folder.path(), .split = "", .channels = 3, .orientation = orientation});
   Random random({1});
-  return plan_picture(*set, 0, {.height = 16, .width = 16, .random_resized_crop = true}, random);
+  return plan_crop(*set, 0, {.height = 16, .width = 16, .random_resized_crop = true}, random);
 }
 
-TEST(PicturePlan, AGpuDecodesUsualJpegs) {
+TEST(CropPlan, AGpuDecodesUsualJpegs) {
   const std::string jpeg = jpeg_bytes(gradient(40, 60, 3), 90);
-  const PicturePlan plan = plan_of("a.jpg", jpeg);
+  const CropPlan plan = plan_of("a.jpg", jpeg);
   EXPECT_EQ(plan.file, jpeg);
   EXPECT_EQ(plan.why_cpu, "");
   EXPECT_TRUE(plan.image.pixels.empty());
@@ -133,11 +133,11 @@ TEST(PicturePlan, AGpuDecodesUsualJpegs) {
   EXPECT_EQ(plan_of("a.jpg", jpeg_with_exif(jpeg, testing::exif_bytes(6, true)), Orientation::as_stored).why_cpu, "");
 }
 
-TEST(PicturePlan, TheCpuDecodesTheOthers) {
+TEST(CropPlan, TheCpuDecodesTheOthers) {
   const Image colour = gradient(40, 60, 3);
   const std::string jpeg = jpeg_bytes(colour, 90);
   const auto expect_cpu = [&](const std::string& name, const std::string& bytes, const std::string& why, int height) {
-    const PicturePlan plan = plan_of(name, bytes);
+    const CropPlan plan = plan_of(name, bytes);
     EXPECT_EQ(plan.why_cpu, why);
     EXPECT_TRUE(plan.file.empty()) << why;
     EXPECT_EQ(plan.image.height, height) << why;
@@ -151,15 +151,15 @@ TEST(PicturePlan, TheCpuDecodesTheOthers) {
   expect_cpu("a.jpg", jpeg + "tail", "no end marker at the end", 40);
 }
 
-TEST(PicturePlan, ADamagedFileIsNamed) {
+TEST(CropPlan, ADamagedFileIsNamed) {
   const std::string jpeg = jpeg_bytes(noise(40, 60, 3, 1), 90);
   expect_part(testing::data_refusal([&] { plan_of("cut.jpg", jpeg.substr(0, jpeg.size() / 2)); }), "cut.jpg");
   expect_part(testing::data_refusal([&] { plan_of("none.jpg", "hello, world"); }), "none.jpg");
 }
 
-TEST(PicturePlan, DecodedByTheCpuAfterAll) {
+TEST(CropPlan, DecodedByTheCpuAfterAll) {
   const std::string jpeg = jpeg_bytes(gradient(40, 60, 3), 90);
-  PicturePlan plan = plan_of("a.jpg", jpeg);
+  CropPlan plan = plan_of("a.jpg", jpeg);
   decode_by_cpu(plan, 3, "a.jpg", "refused");
   EXPECT_EQ(plan.image.pixels, decode_image(jpeg, 3, "a.jpg").pixels);
   EXPECT_TRUE(plan.file.empty());
@@ -167,7 +167,7 @@ TEST(PicturePlan, DecodedByTheCpuAfterAll) {
 }
 
 /// The loader's batches by plan are, image by image, those that it decodes.
-TEST(PicturePlan, BatchesOfTheLoader) {
+TEST(CropPlan, BatchesOfTheLoader) {
   const TemporaryFolder folder;
   const auto set = open_dataset(png_folder(folder, 3));
   const Transform t{.height = 28, .width = 30, .random_resized_crop = true, .flip = true};
