@@ -29,6 +29,9 @@ struct BoxAnnotations {
   std::vector<std::string> notes;      ///< what the user should know: boxes outside their image or without area
 };
 
+/// Returns the size that annotations say an image has, 0 x 0 if they do not. Throws Error(data) for one that none has.
+ImageSize annotated_size(double height, double width, const std::string& where);
+
 /// What is wrong with the boxes and images of annotations: counted by kind, with the place of the first.
 class BoxFaults {
  public:

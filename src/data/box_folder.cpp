@@ -94,6 +94,12 @@ std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const Dat
                   spec.path, spec.split, fmt::join(tried, ", ")));
 }
 
+ImageSize annotated_size(double height, double width, const std::string& where) {
+  if (!(height >= 0 && height <= 1e6) || !(width >= 0 && width <= 1e6) || (height == 0) != (width == 0))
+    throw data_error(fmt::format("{}: height {} and width {}", where, height, width));
+  return {static_cast<int>(height), static_cast<int>(width)};
+}
+
 void BoxFaults::look_at(const Box& box, const ImageSize& image, const std::string& where) {
   const bool known = image.width > 0;
   if (known &&

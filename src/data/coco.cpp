@@ -90,10 +90,8 @@ BoxAnnotations parse_coco(const std::string& text, const std::string& path, bool
   });
   for_entries(document, "images", path, [&](const Entry& entry) {
     const double height = entry.number("height", 0), width = entry.number("width", 0);
-    if (!(height >= 0 && height <= 1e6) || !(width >= 0 && width <= 1e6) || (height == 0) != (width == 0))
-      throw data_error(fmt::format("{}: height {} and width {}", entry.where, height, width));
-    result.images.push_back(
-        {entry.id("id"), entry.text("file_name"), {static_cast<int>(height), static_cast<int>(width)}, {}});
+    const ImageSize size = annotated_size(height, width, entry.where);
+    result.images.push_back({entry.id("id"), entry.text("file_name"), size, {}});
   });
   const std::map<int64_t, size_t> categories = sort_by_id(result.categories, "categories", path);
   const std::map<int64_t, size_t> images = sort_by_id(result.images, "images", path);

@@ -146,7 +146,7 @@ void write_composition(std::span<const Image> images, const Composition& composi
   const std::span<const Placed> all = placed;
   place(images.first(mixed), t, all.first(mixed), out);
   if (mixed < images.size()) {
-    std::vector<uint8_t> second(static_cast<size_t>(t.height) * t.width * t.channels);
+    std::vector<uint8_t> second(t.bytes());
     place(images.subspan(mixed), t, all.subspan(mixed), second.data());
     for (size_t i = 0; i < second.size(); ++i) out[i] = static_cast<uint8_t>((out[i] + second[i] + 1) / 2);
   }

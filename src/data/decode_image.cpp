@@ -60,6 +60,13 @@ void check_dimensions(const EncodedImage& encoded, uint64_t width, uint64_t heig
   }
 }
 
+Image in_colour(Image image) {
+  if (image.channels == 3) return image;
+  Image colour{image.height, image.width, 3, std::vector<uint8_t>(image.pixels.size() * 3)};
+  for (size_t i = 0; i < image.pixels.size(); ++i) std::fill_n(&colour.pixels[3 * i], 3, image.pixels[i]);
+  return colour;
+}
+
 Image to_grey(const Image& colour) {
   Image grey{colour.height, colour.width, 1, std::vector<uint8_t>(colour.pixels.size() / 3)};
   for (size_t i = 0; i < grey.pixels.size(); ++i) {
@@ -90,7 +97,6 @@ int bits_in_use(const ImageHeader& header, const Image& image) {
 
 namespace {
 
-constexpr char kPrefix[6] = {'E', 'x', 'i', 'f', 0, 0};  // begins JPEG's APP1; some writers of WebP and PNG keep it
 constexpr uint32_t kTagOrientation = 0x0112, kTypeShort = 3;
 constexpr size_t kHeaderBytes = 8, kEntryBytes = 12;
 
@@ -122,9 +128,9 @@ class TiffReader {
 }  // namespace
 
 int exif_orientation(const uint8_t* data, size_t size) {
-  if (size >= sizeof(kPrefix) && std::memcmp(data, kPrefix, sizeof(kPrefix)) == 0) {
-    data += sizeof(kPrefix);
-    size -= sizeof(kPrefix);
+  if (std::string_view(reinterpret_cast<const char*>(data), size).starts_with(kExifPrefix)) {
+    data += kExifPrefix.size();
+    size -= kExifPrefix.size();
   }
   TiffReader tiff(data, size);
   if (!tiff.read_header()) return 1;

@@ -18,7 +18,6 @@ constexpr int kMostScans = 64;
 /// EXIF data is in a single APP1 marker of at most 64 KiB.
 constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr unsigned kMostMarkerBytes = 0xFFFF;
-constexpr char kExif[6] = {'E', 'x', 'i', 'f', 0, 0};
 
 struct Handler {
   jpeg_error_mgr errors;  // first: libjpeg hands out pointers to it
@@ -61,7 +60,8 @@ class JpegDecoder {
     read_checked_header(/*markers=*/true);
     ImageHeader header{.height = static_cast<int>(info_.image_height), .width = static_cast<int>(info_.image_width)};
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
-      if (marker->data_length < sizeof(kExif) || std::memcmp(marker->data, kExif, sizeof(kExif)) != 0) continue;
+      const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+      if (!data.starts_with(kExifPrefix)) continue;
       header.orientation = exif_orientation(marker->data, marker->data_length);
       break;
     }

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <png.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/data/dataset.h"
@@ -163,10 +163,7 @@ ImageHeader png_header(const EncodedImage& encoded) { return PngDecoder(encoded)
 Image decode_png(const EncodedImage& encoded, int channels) {
   Image image = PngDecoder(encoded).decode();
   if (image.channels == channels) return image;
-  if (channels == 1) return to_grey(image);
-  Image colour{image.height, image.width, 3, std::vector<uint8_t>(image.pixels.size() * 3)};
-  for (size_t i = 0; i < image.pixels.size(); ++i) std::fill_n(&colour.pixels[3 * i], 3, image.pixels[i]);
-  return colour;
+  return channels == 1 ? to_grey(image) : in_colour(std::move(image));
 }
 
 Image decode_numbers(std::string_view bytes, const std::string& name) {

@@ -43,11 +43,17 @@ inline constexpr uint64_t kAnyPixelsPerByte = UINT64_MAX;
 void check_dimensions(const EncodedImage& encoded, uint64_t width, uint64_t height,
                       uint64_t most_pixels_per_byte = kMostPixelsPerByte);
 
+/// Returns an image of three channels, as it is or its grey three times.
+Image in_colour(Image image);
+
 /// Converts RGB to grey (ITU-R BT.601, in 16-bit fixed point, rounded).
 Image to_grey(const Image& colour);
 
+/// What begins EXIF data in a JPEG's APP1 marker; some writers of WebP and PNG keep it.
+inline constexpr std::string_view kExifPrefix("Exif\0\0", 6);
+
 /// Returns the orientation, 1 .. 8, in EXIF data (CIPA DC-008-2019: a TIFF header, a directory, its entry of tag
-/// 0x0112), with or without "Exif\0\0" before it. Returns 1, upright as stored, where the data has no such entry,
+/// 0x0112), with or without kExifPrefix before it. Returns 1, upright as stored, where the data has no such entry,
 /// another number, or is damaged.
 int exif_orientation(const uint8_t* data, size_t size);
 

@@ -57,7 +57,6 @@ double draw_beta(double alpha, Random& random) {
 struct Maker {
   Transform transform;
   std::unique_ptr<LabelWriter> labels;
-  size_t image_bytes() const { return static_cast<size_t>(transform.height) * transform.width * transform.channels; }
 };
 
 /// A batch being filled, or waiting for next().
@@ -141,7 +140,7 @@ struct Loader::State {
     const size_t size = std::min<size_t>(options.batch_size, indices.size() - start);
     const Maker& maker = maker_of(b);
     slot.batch.input = {maker.transform.height, maker.transform.width};
-    slot.batch.images.resize(options.plan ? 0 : size * maker.image_bytes());
+    slot.batch.images.resize(options.plan ? 0 : size * maker.transform.bytes());
     const bool placed = maker.transform.fit != Fit::crop;
     slot.batch.plans.resize(options.plan && !placed ? size : 0);
     slot.batch.placed.resize(options.plan && placed ? size : 0);
@@ -167,7 +166,7 @@ struct Loader::State {
         }
         const Image image = dataset.read(index);
         batch.sizes[i] = {image.height, image.width};
-        uint8_t* out = batch.images.data() + i * maker.image_bytes();
+        uint8_t* out = batch.images.data() + i * maker.transform.bytes();
         int64_t* labels_out = batch.labels.data() + i * labels.count();
         if (options.train) {
           Random random = random_for(epoch(), place_of(b) + i);
@@ -200,7 +199,7 @@ struct Loader::State {
     training_pixels(image, transform, random, out);
     const size_t other = another(random);
     const double weight = draw_beta(transform.mixup_alpha, random);
-    std::vector<uint8_t> mixed(maker.image_bytes());
+    std::vector<uint8_t> mixed(maker.transform.bytes());
     training_pixels(dataset.read(other), transform, random, mixed.data());
     for (size_t i = 0; i < mixed.size(); ++i)
       out[i] = static_cast<uint8_t>(out[i] + weight * (mixed[i] - out[i]) + 0.5);

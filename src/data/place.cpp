@@ -69,7 +69,7 @@ void add_placed(const Image& image, const Transform& t, const Placed& placed, ui
 }
 
 void clear_input(const Transform& t, uint8_t* out) {
-  std::memset(out, t.classes ? kUnlabelled : kLetterboxGrey, static_cast<size_t>(t.height) * t.width * t.channels);
+  std::memset(out, t.classes ? kUnlabelled : kLetterboxGrey, t.bytes());
 }
 
 }  // namespace

@@ -256,7 +256,7 @@ Transform mask_transform(const Transform& transform) {
 Image evaluation_image(const Image& image, const Transform& transform) {
   check_transform(transform);
   Image result{transform.height, transform.width, transform.channels, {}};
-  result.pixels.resize(transform.height * row_bytes(transform));
+  result.pixels.resize(transform.bytes());
   evaluation_pixels(image, transform, result.pixels.data());
   return result;
 }

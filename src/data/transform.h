@@ -99,6 +99,7 @@ struct Transform {
   bool classes = false;  ///< pixels are classes, see mask_transform()
 
   Rectangle input() const { return {0, 0, height, width}; }
+  size_t bytes() const { return static_cast<size_t>(height) * width * channels; }  ///< of the input
   bool turns() const { return degrees > 0 || shear > 0; }
   bool joins() const { return mosaic > 0 || mixup > 0; }  ///< makes images of several
 };

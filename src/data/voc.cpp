@@ -87,9 +87,7 @@ ImageSize voc_size(const VocFile& file) {
   const pugi::xml_node size = file.root().child("size");
   if (!size) return {};
   const double height = file.number(size, "height"), width = file.number(size, "width");
-  if (!(height >= 0 && height <= 1e6) || !(width >= 0 && width <= 1e6) || (height == 0) != (width == 0))
-    throw data_error(fmt::format("{}: height {} and width {}", file.place(size), height, width));
-  return {static_cast<int>(height), static_cast<int>(width)};
+  return annotated_size(height, width, file.place(size));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 
+#include "src/data/decoders.h"
+
 namespace octet {
 namespace {
 
@@ -79,13 +81,6 @@ void write(Image& image, const std::string& text, const Box& box, int scale, con
         fill(image, px, py, px + scale, py + scale, ink);
       }
   }
-}
-
-Image in_colour(const Image& image) {
-  if (image.channels == 3) return image;
-  Image result{image.height, image.width, 3, {}};
-  for (const uint8_t pixel : image.pixels) result.pixels.insert(result.pixels.end(), 3, pixel);
-  return result;
 }
 
 }  // namespace

@@ -203,52 +203,35 @@ long predicted_differently(const uint8_t* a, const uint8_t* b, size_t count, siz
   return differing;
 }
 
-/// Returns pointers to all counts, for the exchange with other processes.
-std::vector<long*> counts(Comparison& c) {
-  std::vector<long*> all{&c.images};
-  for (LayerDifference& layer : c.layers) {
-    all.push_back(&layer.codes);
-    for (long& differing : layer.differing) all.push_back(&differing);
+/// Replaces each value by what combine() makes of those of all processes.
+template <typename T, typename Combine>
+void take_all(const Sharing& sharing, const std::vector<T*>& mine, const Combine& combine) {
+  std::vector<T> values;
+  for (const T* value : mine) values.push_back(*value);
+  const std::vector<std::vector<T>> all = sharing.all(values);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    *mine[i] = 0;
+    for (const std::vector<T>& of_one : all) *mine[i] = combine(*mine[i], of_one.at(i));
   }
-  for (long& differing : c.differing_predictions) all.push_back(&differing);
-  for (long& images : c.program_images) all.push_back(&images);
-  return all;
 }
 
 /// Combines the comparisons of all processes: adds counts and takes the largest differences.
 void take_all(const Sharing& sharing, Comparison& c) {
-  std::vector<long> mine;
-  for (const long* count : counts(c)) mine.push_back(*count);
-  std::vector<int> largest;
-  for (const LayerDifference& layer : c.layers)
-    largest.insert(largest.end(), layer.largest_lsb.begin(), layer.largest_lsb.end());
-  const std::vector<std::vector<long>> all_counts = sharing.all(mine);
-  const std::vector<std::vector<int>> all_largest = sharing.all(largest);
-  size_t i = 0;
-  for (long* count : counts(c)) {
-    *count = 0;
-    for (const std::vector<long>& of_one : all_counts) *count += of_one.at(i);
-    ++i;
-  }
-  std::vector<double> powers;
-  for (const LayerDifference& layer : c.layers)
-    for (const auto* of : {&layer.signal, &layer.noise}) powers.insert(powers.end(), of->begin(), of->end());
-  const std::vector<std::vector<double>> all_powers = sharing.all(powers);
-  i = 0;
-  for (LayerDifference& layer : c.layers)
-    for (auto* of : {&layer.signal, &layer.noise})
-      for (double& power : *of) {
-        power = 0;
-        for (const std::vector<double>& of_one : all_powers) power += of_one.at(i);
-        ++i;
-      }
-  i = 0;
+  std::vector<long*> counts{&c.images};
+  std::vector<int*> largest;
+  std::vector<double*> powers;
   for (LayerDifference& layer : c.layers) {
-    for (int& lsb : layer.largest_lsb) {
-      for (const std::vector<int>& of_one : all_largest) lsb = std::max(lsb, of_one.at(i));
-      ++i;
-    }
+    counts.push_back(&layer.codes);
+    for (long& differing : layer.differing) counts.push_back(&differing);
+    for (int& lsb : layer.largest_lsb) largest.push_back(&lsb);
+    for (double& power : layer.signal) powers.push_back(&power);
+    for (double& power : layer.noise) powers.push_back(&power);
   }
+  for (long& differing : c.differing_predictions) counts.push_back(&differing);
+  for (long& images : c.program_images) counts.push_back(&images);
+  take_all(sharing, counts, std::plus<>());
+  take_all(sharing, largest, [](int a, int b) { return std::max(a, b); });
+  take_all(sharing, powers, std::plus<>());
 }
 
 /// Runs every program on one batch and records the differences. `seen` is the number of images of the set before the

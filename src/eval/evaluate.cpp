@@ -144,7 +144,7 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
               const EvaluateOptions& options, Progress& progress, Pass& pass, Evaluation& result) {
   if (indices.empty()) return;
   const long total = static_cast<long>(indices.size());
-  const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
+  const size_t image_bytes = set.transform.bytes();
   const FloatBuffers outputs(result.task, options.batch_size);
   double timed_seconds = 0;
   long timed_images = 0;
@@ -198,10 +198,9 @@ Evaluation evaluate(const std::string& name, Program& program, const EvaluationS
     }
   }
   pass.scorer->finish(result);
-  const size_t image_bytes = static_cast<size_t>(set.transform.height) * set.transform.width * set.transform.channels;
   const bool times_single_images = sharing == nullptr || sharing->first();
   if (times_single_images && !pass.latency_images.empty())
-    measure_latency(program, pass.latency_images, image_bytes, options, result);
+    measure_latency(program, pass.latency_images, set.transform.bytes(), options, result);
   if (sharing) sharing->gather({});  // the other processes wait, so that nothing disturbs the first one's timing
   return result;
 }

@@ -89,17 +89,23 @@ void add_overlaps(std::span<const int64_t> labels, std::span<const int> predicti
   }
 }
 
-double mean_iou(std::span<const Overlap> overlaps, size_t classes) {
+std::vector<double> class_ious(std::span<const Overlap> overlaps, size_t classes) {
   std::vector<Overlap> sums(classes);
   for (size_t i = 0; i < overlaps.size() / classes * classes; ++i) {
     sums[i % classes].both += overlaps[i].both;
     sums[i % classes].either += overlaps[i].either;
   }
+  std::vector<double> ious;
+  for (const Overlap& o : sums) ious.push_back(static_cast<double>(o.both) / static_cast<double>(o.either));
+  return ious;
+}
+
+double mean_iou(std::span<const Overlap> overlaps, size_t classes) {
   double sum = 0;
   int seen = 0;
-  for (const Overlap& o : sums) {
-    if (o.either == 0) continue;
-    sum += static_cast<double>(o.both) / static_cast<double>(o.either);
+  for (const double iou : class_ious(overlaps, classes)) {
+    if (std::isnan(iou)) continue;
+    sum += iou;
     ++seen;
   }
   return seen == 0 ? 0 : sum / seen;

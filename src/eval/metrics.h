@@ -76,9 +76,12 @@ struct Overlap {
 /// overlaps: [classes]. Pixels with kNoLabel do not count.
 void add_overlaps(std::span<const int64_t> labels, std::span<const int> predictions, std::span<Overlap> overlaps);
 
-/// Returns the mean over classes of intersection over union, with the pixels of all images summed first (Everingham et
-/// al., The Pascal visual object classes challenge, 2010, 4.2.1). Classes that no pixel has or was predicted as are
-/// left out; without any class the result is 0. overlaps: [images, classes].
+/// Returns intersection over union of each class, with the pixels of all images summed first (Everingham et al., The
+/// Pascal visual object classes challenge, 2010, 4.2.1); NaN for a class that no pixel has or was predicted as.
+/// overlaps: [images, classes].
+std::vector<double> class_ious(std::span<const Overlap> overlaps, size_t classes);
+
+/// Returns the mean of those that are no NaN; 0 if there is none.
 double mean_iou(std::span<const Overlap> overlaps, size_t classes);
 
 /// One image: what is there, and what was found.

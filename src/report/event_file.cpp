@@ -62,7 +62,7 @@ class Message {
  private:
   void begin(int key, int wire_type) { varint(static_cast<uint64_t>(key) << 3 | static_cast<uint64_t>(wire_type)); }
   void varint(uint64_t value) {
-    for (; value > 0x7F; value >>= 7) bytes_ += static_cast<char>(value & 0x7F | 0x80);
+    for (; value > 0x7F; value >>= 7) bytes_ += static_cast<char>((value & 0x7F) | 0x80);
     bytes_ += static_cast<char>(value);
   }
 

@@ -213,31 +213,32 @@ void add_kernels(std::vector<ReportLayer>& layers, const std::string& program, c
   }
 }
 
-namespace {
+std::vector<std::string> evaluation_columns(const Report& report) {
+  const ScoreNames& names = score_names(report.labels);
+  return {names.score, names.second, "loss", "bytes", "images/s", "median", "p99", "differing"};
+}
 
-std::string or_dash(bool known, std::string text) { return known ? std::move(text) : "-"; }
-
-}  // namespace
+std::vector<std::string> evaluation_cells(const Row& row, const std::string& dash) {
+  const Evaluation& e = row.evaluation;
+  const auto if_known = [&](bool known, const std::string& text) { return known ? text : dash; };
+  return {percent(e.score()),
+          percent(e.second()),
+          fmt::format("{:.4f}", e.loss),
+          if_known(row.bytes > 0, human_bytes(static_cast<double>(row.bytes))),
+          if_known(e.images_per_second > 0, decimal(e.images_per_second)),
+          if_known(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3)),
+          if_known(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3)),
+          if_known(row.differing >= 0, with_thousands(row.differing))};
+}
 
 std::string report_table(const Report& report) {
-  const ScoreNames& names = score_names(report.labels);
-  TextTable table({{"network", Align::left},
-                   {names.score},
-                   {names.second},
-                   {"loss"},
-                   {"bytes"},
-                   {"images/s"},
-                   {"median"},
-                   {"p99"},
-                   {"differing"}});
+  std::vector<Column> columns = {{"network", Align::left}};
+  for (const std::string& title : evaluation_columns(report)) columns.push_back({title});
+  TextTable table(columns);
   for (const Row& row : report.rows) {
-    const Evaluation& e = row.evaluation;
-    table.add_row({e.name, percent(e.score()), percent(e.second()), fmt::format("{:.4f}", e.loss),
-                   or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes))),
-                   or_dash(e.images_per_second > 0, decimal(e.images_per_second)),
-                   or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3)),
-                   or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3)),
-                   or_dash(row.differing >= 0, with_thousands(row.differing))});
+    std::vector<std::string> cells = evaluation_cells(row, "-");
+    cells.insert(cells.begin(), row.evaluation.name);
+    table.add_row(std::move(cells));
   }
   std::string text = table.render() + "\n";
   text += fmt::format("{}, {} multiply-adds an image", report.model,

@@ -14,6 +14,7 @@
 namespace octet {
 
 struct Report;
+struct Row;
 
 /// Escapes text for element content and quoted attributes: & < > " '. Control characters, which XML forbids, and broken
 /// UTF-8 become U+FFFD.
@@ -72,6 +73,11 @@ std::string html_section(const std::string& id, const std::string& heading, cons
 /// Returns a whole page with cards at its top. `what` says what the page shows of `title`; `sections` is HTML.
 std::string html_cards_page(const std::string& title, const std::string& what, const std::vector<Card>& cards,
                             const std::string& sections);
+
+/// Returns the columns of the evaluation table after the network's name, and a row's cells there. dash: stands where
+/// nothing was measured.
+std::vector<std::string> evaluation_columns(const Report& report);
+std::vector<std::string> evaluation_cells(const Row& row, const std::string& dash);
 
 /// Returns cards of what int8 costs and gains: score, differing codes, size and speed, as far as they are known.
 std::vector<Card> result_cards(const Report& report);

@@ -228,21 +228,9 @@ std::string layers_section(const Report& report) {
 
 namespace {
 
-/// Returns intersection over union of each class, the pixels of all images summed first; NaN for a class of no pixel.
-std::vector<double> class_ious(const Evaluation& e) {
-  const auto classes = static_cast<size_t>(e.task.classes());
-  std::vector<double> ious;
-  for (size_t c = 0; c < classes; ++c) {
-    Overlap all;
-    for (size_t i = c; i < e.overlaps.size(); i += classes)
-      all.both += e.overlaps[i].both, all.either += e.overlaps[i].either;
-    ious.push_back(static_cast<double>(all.both) / static_cast<double>(all.either));
-  }
-  return ious;
-}
-
 std::string segment_classes(const Report& report, const Evaluation& before, const Evaluation& after) {
-  const std::vector<double> floats = class_ious(before), codes = class_ious(after);
+  const auto classes = static_cast<size_t>(before.task.classes());
+  const std::vector<double> floats = class_ious(before.overlaps, classes), codes = class_ious(after.overlaps, classes);
   TextTable table({{"class", Align::left}, {"IoU float"}, {"IoU " + after.name}});
   const auto share = [](double iou) { return std::isnan(iou) ? "–" : percent(iou); };
   for (size_t c = 0; c < floats.size(); ++c)

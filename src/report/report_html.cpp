@@ -18,24 +18,6 @@ namespace {
 
 constexpr const char* kDash = "\xE2\x80\x93";
 
-std::string table_cell(const std::string& label, const std::string& text) {
-  return fmt::format("<td data-label=\"{}\">{}</td>", label, html_escape(text));
-}
-
-std::string evaluation_row(const Row& row, bool ships) {
-  const Evaluation& e = row.evaluation;
-  const ScoreNames& names = score_names(e.task.labels);
-  const auto or_dash = [](bool known, std::string text) { return known ? std::move(text) : std::string(kDash); };
-  return fmt::format("<tr{}><th scope=\"row\">{}</th>", ships ? " class=\"ship\"" : "", html_escape(e.name)) +
-         table_cell(names.score, percent(e.score())) + table_cell(names.second, percent(e.second())) +
-         table_cell("loss", fmt::format("{:.4f}", e.loss)) +
-         table_cell("bytes", or_dash(row.bytes > 0, human_bytes(static_cast<double>(row.bytes)))) +
-         table_cell("images/s", or_dash(e.images_per_second > 0, decimal(e.images_per_second))) +
-         table_cell("median", or_dash(e.latency_runs > 0, human_seconds(e.latency_median_ms / 1e3))) +
-         table_cell("p99", or_dash(e.latency_runs > 0, human_seconds(e.latency_p99_ms / 1e3))) +
-         table_cell("differing", or_dash(row.differing >= 0, with_thousands(row.differing))) + "</tr>\n";
-}
-
 std::string comparison_row(const LayerDifference& layer, const std::vector<bool>& exact, bool first) {
   bool differs = false;
   std::string cells;
@@ -56,15 +38,21 @@ std::string comparison_row(const LayerDifference& layer, const std::vector<bool>
 /// Returns the evaluation table and the accuracy bars.
 std::string accuracy_section(const Report& report) {
   if (report.rows.empty()) return "";
-  const ScoreNames& names = score_names(report.labels);
-  std::string html = fmt::format(
+  const std::vector<std::string> columns = evaluation_columns(report);
+  std::string html =
       "<section id=\"accuracy\"><h2>Accuracy, size and speed</h2>\n<table class=\"stack\"><thead><tr>"
-      "<th scope=\"col\">network</th><th scope=\"col\">{}</th><th scope=\"col\">{}</th>"
-      "<th scope=\"col\">loss</th><th scope=\"col\">bytes</th><th scope=\"col\">images/s</th>"
-      "<th scope=\"col\">median</th><th scope=\"col\">p99</th><th scope=\"col\">differing</th></tr></thead><tbody>\n",
-      names.score, names.second);
+      "<th scope=\"col\">network</th>";
+  for (const std::string& column : columns) html += fmt::format("<th scope=\"col\">{}</th>", column);
+  html += "</tr></thead><tbody>\n";
   const Row* shipped = int8_row(report);
-  for (const Row& row : report.rows) html += evaluation_row(row, &row == shipped);
+  for (const Row& row : report.rows) {
+    html += fmt::format("<tr{}><th scope=\"row\">{}</th>", &row == shipped ? " class=\"ship\"" : "",
+                        html_escape(row.evaluation.name));
+    const std::vector<std::string> cells = evaluation_cells(row, kDash);
+    for (size_t c = 0; c < columns.size(); ++c)
+      html += fmt::format("<td data-label=\"{}\">{}</td>", columns[c], html_escape(cells[c]));
+    html += "</tr>\n";
+  }
   html += fmt::format(
       "</tbody></table>\n<p class=\"note\">{} multiply-adds an image; {}. images/s: of the network alone, in batches; "
       "median, p99: latency of one image; differing: predictions other than the QAT graph's.</p>\n",

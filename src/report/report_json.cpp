@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "src/report/report.h"
@@ -17,19 +18,24 @@ Json known(bool applies, Number value) {
   return applies ? Json(value) : Json(nullptr);
 }
 
+Json known(const std::optional<double>& value) { return known(value.has_value(), value.value_or(0)); }
+
 Json headline_json(const Report& report) {
   const Headline h = headline(report);
   const bool compared = report.comparison.codes() > 0, promised = compared && report.comparison.promised();
   Json json;
   json["score"] = score_names(report.labels).score;
-  json["float_score"] = known(h.float_row, h.float_row ? h.float_row->evaluation.score() : 0);
-  json["baseline_score"] = known(h.baseline, h.baseline ? h.baseline->evaluation.score() : 0);
-  json["int8_score"] = known(h.int8_row, h.int8_row ? h.int8_row->evaluation.score() : 0);
-  json["float_top1"] = known(h.float_row, h.float_row ? h.float_row->evaluation.top1 : 0);
-  json["baseline"] = h.baseline ? Json(h.baseline->evaluation.name) : Json(nullptr);
-  json["baseline_top1"] = known(h.baseline, h.baseline ? h.baseline->evaluation.top1 : 0);
-  json["int8_row"] = h.int8_row ? Json(h.int8_row->evaluation.name) : Json(nullptr);
-  json["int8_top1"] = known(h.int8_row, h.int8_row ? h.int8_row->evaluation.top1 : 0);
+  const auto of = [](const Row* row, const auto& figure) {
+    return row ? Json(std::invoke(figure, row->evaluation)) : Json(nullptr);
+  };
+  json["float_score"] = of(h.float_row, &Evaluation::score);
+  json["baseline_score"] = of(h.baseline, &Evaluation::score);
+  json["int8_score"] = of(h.int8_row, &Evaluation::score);
+  json["float_top1"] = of(h.float_row, &Evaluation::top1);
+  json["baseline"] = of(h.baseline, &Evaluation::name);
+  json["baseline_top1"] = of(h.baseline, &Evaluation::top1);
+  json["int8_row"] = of(h.int8_row, &Evaluation::name);
+  json["int8_top1"] = of(h.int8_row, &Evaluation::top1);
   json["paired_images"] = known(h.both(), h.lost.images);
   json["only_baseline_right"] = known(h.both(), h.lost.only_first);
   json["only_int8_right"] = known(h.both(), h.lost.only_second);
@@ -96,10 +102,10 @@ Json epoch_json(const EpochMetrics& m) {
   json["train_loss"] = m.train_loss;
   json["train_cross_entropy"] = m.train_cross_entropy;
   json["train_top1"] = m.train_top1;
-  json["validation_loss"] = known(m.validation_loss.has_value(), m.validation_loss.value_or(0));
-  json["validation_top1"] = known(m.validation_top1.has_value(), m.validation_top1.value_or(0));
-  json["validation_mean_iou"] = known(m.validation_mean_iou.has_value(), m.validation_mean_iou.value_or(0));
-  json["validation_ap"] = known(m.validation_ap.has_value(), m.validation_ap.value_or(0));
+  json["validation_loss"] = known(m.validation_loss);
+  json["validation_top1"] = known(m.validation_top1);
+  json["validation_mean_iou"] = known(m.validation_mean_iou);
+  json["validation_ap"] = known(m.validation_ap);
   json["learning_rate"] = m.learning_rate;
   json["images_per_second"] = m.images_per_second;
   json["data_wait_share"] = m.data_wait_share;
