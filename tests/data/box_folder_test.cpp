@@ -10,8 +10,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "src/data/loader.h"
 #include "tests/data/images.h"
+#include "tests/data/painted_boxes.h"
 #include "tests/error_of.h"
 
 namespace octet {
@@ -195,11 +195,7 @@ TEST_F(BoxFolderTest, BoxesMoveAsPixelsMove) {
         ASSERT_TRUE(loader.next(batch));
         ASSERT_EQ(batch.labels.size(), 3u * kBoxValues);  // the crowd has no place
         std::array<Box, 3> labels{};
-        for (int g = 0; g < 3; ++g) {
-          const int64_t* v = batch.labels.data() + g * kBoxValues;
-          if (v[0] == kNoLabel) continue;
-          labels[static_cast<size_t>(v[0])] = {v[1] / kBoxUnits, v[2] / kBoxUnits, v[3] / kBoxUnits, v[4] / kBoxUnits};
-        }
+        for (const auto& [cls, box] : testing::labels_of(batch, 0)) labels[static_cast<size_t>(cls)] = box;
         if (labels[0].area() > 0 && labels[1].area() > 0) flipped += labels[0].x > labels[1].x;
         for (int c = 0; c < 3; ++c) {
           const Box there = found(batch.images.data(), t, order == ChannelOrder::rgb ? c : 2 - c);

@@ -168,6 +168,25 @@ std::string tar_of(const TemporaryFolder& folder, const std::string& top) {
   return archive + kTarEnd;
 }
 
+DatasetSpec write_boxes(const TemporaryFolder& folder, int count, const std::string& ending,
+                        const std::function<ImageSize(int number)>& size_of,
+                        const std::function<std::string(const ImageSize& size, int number)>& file) {
+  std::string images, boxes;
+  for (int i = 0; i < count; ++i) {
+    const ImageSize size = size_of(i);
+    folder.write(fmt::format("train/{}{}", i, ending), file(size, i));
+    images += fmt::format(R"({}{{"id": {}, "file_name": "{}{}", "width": {}, "height": {}}})", i ? ", " : "", i, i,
+                          ending, size.width, size.height);
+    for (int k = 0; k < 2; ++k)
+      boxes += fmt::format(R"({}{{"image_id": {}, "category_id": {}, "bbox": [{}, {}, 17, {}]}})", i + k ? ", " : "", i,
+                           k, 3 + 20 * k, 5 + i, 15 + i);
+  }
+  folder.write("train.json", fmt::format(R"({{"images": [{}], "categories": [{{"id": 0, "name": "a"}},
+                                             {{"id": 1, "name": "b"}}], "annotations": [{}]}})",
+                                         images, boxes));
+  return {.format = "coco", .path = folder.path(), .split = "train", .channels = 3, .labels = Labels::boxes};
+}
+
 std::string exif_bytes(int orientation, bool big_endian) {
   const auto number = [&](uint32_t value, size_t bytes) { return bytes_of(value, bytes, big_endian); };
   const auto entry = [&](uint32_t tag, uint32_t type, uint32_t value) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "src/base/error.h"
@@ -50,6 +51,12 @@ std::string tar_member(const std::string& name, const std::string& contents, cha
 inline const std::string kTarEnd(1024, '\0');
 /// A tar archive of all files in a folder, each below `top`.
 std::string tar_of(const TemporaryFolder& folder, const std::string& top = "");
+
+/// Writes images 0 .. count - 1 as file(size, number) gives them, each with two boxes, of classes a and b, and returns
+/// the data set, of format coco and three channels.
+DatasetSpec write_boxes(const TemporaryFolder& folder, int count, const std::string& ending,
+                        const std::function<ImageSize(int number)>& size_of,
+                        const std::function<std::string(const ImageSize& size, int number)>& file);
 
 /// EXIF data as cameras write it: a TIFF structure whose directory has the orientation between two other entries.
 std::string exif_bytes(int orientation, bool big_endian);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/data/dataset.h"
+#include "src/data/loader.h"
 
 namespace octet::testing {
 
@@ -55,5 +56,23 @@ class PaintedBoxes : public Dataset {
   std::vector<std::vector<BoxLabel>> boxes_;
   std::vector<std::string> names_;
 };
+
+/// Returns the labels of image `i` of a batch, classes with their boxes.
+inline std::vector<std::pair<int, Box>> labels_of(const Batch& batch, int i) {
+  const size_t count = batch.labels.size() / static_cast<size_t>(batch.size);
+  std::vector<std::pair<int, Box>> labels;
+  for (size_t g = 0; g < count; g += kBoxValues) {
+    const int64_t* v = batch.labels.data() + static_cast<size_t>(i) * count + g;
+    const auto length = [&](int of) { return static_cast<double>(v[of]) / kBoxUnits; };
+    if (v[0] != kNoLabel) labels.emplace_back(static_cast<int>(v[0]), Box{length(1), length(2), length(3), length(4)});
+  }
+  return labels;
+}
+
+/// Whether the centre of pixel (x, y) lies in a box that is larger by `more` on each side.
+inline bool holds(const Box& box, int x, int y, double more) {
+  return x + 0.5 > box.x - more && x + 0.5 < box.x + box.width + more && y + 0.5 > box.y - more &&
+         y + 0.5 < box.y + box.height + more;
+}
 
 }  // namespace octet::testing

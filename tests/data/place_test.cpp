@@ -49,29 +49,22 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
     ASSERT_EQ(batch.labels, again.labels);
     ASSERT_EQ(batch.labels.size(), 12u * 4 * kBoxValues);
     for (int i = 0; i < 12; ++i) {
-      std::vector<std::pair<int, Box>> labels;
-      for (int g = 0; g < 4; ++g) {
-        const int64_t* v = batch.labels.data() + (i * 4 + g) * kBoxValues;
-        if (v[0] == kNoLabel) continue;
-        labels.emplace_back(v[0], Box{v[1] / kBoxUnits, v[2] / kBoxUnits, v[3] / kBoxUnits, v[4] / kBoxUnits});
-        if (labels.size() > 1) (labels[labels.size() - 2].first == v[0] ? repeated : mixed) += 1;
-      }
+      const auto labels = testing::labels_of(batch, i);
+      for (size_t g = 1; g < labels.size(); ++g) (labels[g - 1].first == labels[g].first ? repeated : mixed) += 1;
       boxes += static_cast<long>(labels.size());
       most = std::max(most, static_cast<long>(labels.size()));
       for (int y = 0; y < t.height; ++y)
         for (int x = 0; x < t.width; ++x) {
           const uint8_t* p = batch.images.data() + static_cast<size_t>((i * t.height + y) * t.width + x) * 3;
-          const auto in = [&](const Box& box, double more) {
-            return x + 0.5 > box.x - more && x + 0.5 < box.x + box.width + more && y + 0.5 > box.y - more &&
-                   y + 0.5 < box.y + box.height + more;
-          };
           for (const auto& [cls, box] : labels)
-            if (in(box, -1.5)) ASSERT_TRUE(std::equal(p, p + 3, mosaic_colour(cls).data())) << epoch << " " << i;
+            if (testing::holds(box, x, y, -1.5))
+              ASSERT_TRUE(std::equal(p, p + 3, mosaic_colour(cls).data())) << epoch << " " << i;
           for (int cls = 0; cls < 12; ++cls) {
             if (!std::equal(p, p + 3, mosaic_colour(cls).data())) continue;
             ++pixels;
-            outside += std::none_of(labels.begin(), labels.end(),
-                                    [&](const auto& label) { return label.first == cls && in(label.second, 0.6); });
+            outside += std::none_of(labels.begin(), labels.end(), [&](const auto& label) {
+              return label.first == cls && testing::holds(label.second, x, y, 0.6);
+            });
           }
         }
     }

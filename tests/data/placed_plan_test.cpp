@@ -3,7 +3,6 @@
 // those of the loader's own batches.
 #include "src/data/image_plan.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,26 +64,20 @@ std::vector<uint8_t> made(const PlacedPlan& plan, const Transform& t) {
 /// Images of different sizes, as `encoded` says, with two boxes each.
 DatasetSpec box_folder(const TemporaryFolder& folder, int channels, std::string (*encoded)(const Image&),
                        const std::string& ending) {
-  std::string images, boxes;
-  for (int i = 0; i < kImages; ++i) {
-    const int height = 40 + i * 37 % 90, width = 45 + i * 53 % 120;
-    folder.write(fmt::format("train/{}{}", i, ending),
-                 encoded(noise(height, width, channels, static_cast<uint64_t>(i))));
-    images += fmt::format(R"({}{{"id": {}, "file_name": "{}{}", "width": {}, "height": {}}})", i ? ", " : "", i, i,
-                          ending, width, height);
-    for (int k = 0; k < 2; ++k)
-      boxes += fmt::format(R"({}{{"image_id": {}, "category_id": {}, "bbox": [{}, {}, 17, {}]}})", i + k ? ", " : "", i,
-                           k, 3 + 20 * k, 5 + i, 15 + i);
-  }
-  folder.write("train.json", fmt::format(R"({{"images": [{}], "categories": [{{"id": 0, "name": "a"}},
-                                             {{"id": 1, "name": "b"}}], "annotations": [{}]}})",
-                                         images, boxes));
-  return {.format = "coco", .path = folder.path(), .split = "train", .channels = channels, .labels = Labels::boxes};
+  DatasetSpec spec = testing::write_boxes(
+      folder, kImages, ending,
+      [](int i) {
+        return ImageSize{40 + i * 37 % 90, 45 + i * 53 % 120};
+      },
+      [&](const ImageSize& size, int i) {
+        return encoded(noise(size.height, size.width, channels, static_cast<uint64_t>(i)));
+      });
+  spec.channels = channels;
+  return spec;
 }
 
 DatasetSpec png_boxes(const TemporaryFolder& folder, int channels = 3) {
-  return box_folder(
-      folder, channels, [](const Image& image) { return png_bytes(image); }, ".png");
+  return box_folder(folder, channels, png_bytes, ".png");
 }
 
 /// Compares planned batches of several epochs with those that the loader makes: pixels, labels and sizes.

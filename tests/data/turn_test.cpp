@@ -22,6 +22,9 @@
 namespace octet {
 namespace {
 
+using testing::holds;
+using testing::labels_of;
+
 constexpr uint8_t kGround = 20;
 
 /// Colours whose levels lie far from those of the ground and of grey.
@@ -61,18 +64,6 @@ Batch training_batch(const Dataset& dataset, const Transform& t, int epoch, int 
   Loader(dataset, all_of(dataset), t, {.batch_size = 12, .train = true, .seed = 3, .epoch = epoch, .workers = workers})
       .next(batch);
   return batch;
-}
-
-/// The labels of image `i` of a batch with that many places an image.
-std::vector<std::pair<int, Box>> labels_of(const Batch& batch, int i) {
-  const size_t count = batch.labels.size() / static_cast<size_t>(batch.size);
-  std::vector<std::pair<int, Box>> labels;
-  for (size_t g = 0; g < count; g += kBoxValues) {
-    const int64_t* v = batch.labels.data() + static_cast<size_t>(i) * count + g;
-    const auto length = [&](int of) { return static_cast<double>(v[of]) / kBoxUnits; };
-    if (v[0] != kNoLabel) labels.emplace_back(static_cast<int>(v[0]), Box{length(1), length(2), length(3), length(4)});
-  }
-  return labels;
 }
 
 /// The box around the pixels, and how many there are.
@@ -237,14 +228,10 @@ TEST(Turn, TurnsWholeMosaics) {
       const auto labels = labels_of(batch, i);
       boxes += static_cast<long>(labels.size());
       for (const auto& [cls, box] : labels) {
-        const auto in = [&, box = box](int p, double more) {
-          const int x = p / 3 % t.width, y = p / 3 / t.width;
-          return x + 0.5 > box.x - more && x + 0.5 < box.x + box.width + more && y + 0.5 > box.y - more &&
-                 y + 0.5 < box.y + box.height + more;
-        };
         const testing::Colour wanted = turned_colour(cls);
-        const Found found =
-            pixels_where(t, [&](int p) { return std::equal(image + p, image + p + 3, wanted.data()) && in(p, 1); });
+        const Found found = pixels_where(t, [&, box = box](int p) {
+          return std::equal(image + p, image + p + 3, wanted.data()) && holds(box, p / 3 % t.width, p / 3 / t.width, 1);
+        });
         tight += std::abs(found.box.width - box.width) < 4 && std::abs(found.box.height - box.height) < 4;
       }
       for (int p = 0; p < t.height * t.width * 3; p += 3)
@@ -252,10 +239,7 @@ TEST(Turn, TurnsWholeMosaics) {
           if (!std::equal(image + p, image + p + 3, turned_colour(cls).data())) continue;
           ++pixels;
           outside += std::none_of(labels.begin(), labels.end(), [&](const auto& label) {
-            const Box& box = label.second;
-            const int x = p / 3 % t.width, y = p / 3 / t.width;
-            return label.first == cls && x + 0.5 > box.x - 0.6 && x + 0.5 < box.x + box.width + 0.6 &&
-                   y + 0.5 > box.y - 0.6 && y + 0.5 < box.y + box.height + 0.6;
+            return label.first == cls && holds(label.second, p / 3 % t.width, p / 3 / t.width, 0.6);
           });
         }
     }

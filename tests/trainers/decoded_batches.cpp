@@ -24,6 +24,17 @@ Image painted(int height, int width, int number) {
   return image;
 }
 
+RunData gpu_decoded(const DatasetSpec& spec) {
+  RunData data;
+  data.train_set = open_dataset(spec);
+  for (size_t i = 0; i < data.train_set->size(); ++i) data.train.push_back(i);
+  data.mean = {0.4f, 0.5f, 0.6f};
+  data.std = {0.2f, 0.25f, 0.3f};
+  data.workers = 3;
+  data.decode = Decoding::gpu;
+  return data;
+}
+
 Differences differences(const RunData& data) {
   RunData on_cpu = data;
   on_cpu.decode = Decoding::cpu;

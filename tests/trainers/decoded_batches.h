@@ -19,6 +19,9 @@ inline constexpr int kDecodedBatch = 12;
 /// wave.
 Image painted(int height, int width, int number);
 
+/// Returns a run whose training images are all of a data set, decoded by the GPU, with usual means and deviations.
+RunData gpu_decoded(const DatasetSpec& spec);
+
 /// Differences of values in levels of 8 bits, of all batches of three epochs, the last without mosaics and mixed
 /// images.
 struct Differences {

@@ -40,17 +40,12 @@ RunData folder_of(const TemporaryFolder& folder, const std::string& ending, cons
     const std::string name = "class" + std::to_string(i % 2) + "/" + std::to_string(100 + i) + ending;
     folder.write(name, file(64 + i * 37 % 200, 64 + i * 53 % 300, i));
   }
-  RunData data;
-  data.train_set = open_dataset({.format = "image_folder", .path = folder.path(), .split = "", .channels = 3});
-  for (size_t i = 0; i < 30; ++i) data.train.push_back(i);
+  RunData data =
+      testing_trainers::gpu_decoded({.format = "image_folder", .path = folder.path(), .split = "", .channels = 3});
   Transform& t = data.train_transform;
   t.height = 56, t.width = 48;
   t.random_resized_crop = true;
   t.flip = true;
-  data.mean = {0.4f, 0.5f, 0.6f};
-  data.std = {0.2f, 0.25f, 0.3f};
-  data.workers = 3;
-  data.decode = Decoding::gpu;
   return data;
 }
 

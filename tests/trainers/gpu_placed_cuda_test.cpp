@@ -2,7 +2,6 @@
 // data.decode: gpu for detectors and segmentation: images that are placed, turned, recoloured, in mosaics and mixed.
 // What the CPU decodes becomes the loader's bytes, JPEGs that the GPU decodes differ by few levels; boxes and masks are
 // equal.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,46 +30,33 @@ using testing_trainers::painted;
 
 constexpr int kImages = 30;
 
-/// Images of different sizes, written by `file(height, width, number)`, with two boxes each.
+/// Images of different sizes, written by `file(size, number)`, with two boxes each.
 template <typename File>
 RunData boxes_of(const TemporaryFolder& folder, const std::string& ending, const File& file) {
-  std::string images, boxes;
-  for (int i = 0; i < kImages; ++i) {
-    const int height = 64 + i * 37 % 200, width = 64 + i * 53 % 300;
-    folder.write(fmt::format("train/{}{}", i, ending), file(height, width, i));
-    images += fmt::format(R"({}{{"id": {}, "file_name": "{}{}", "width": {}, "height": {}}})", i ? ", " : "", i, i,
-                          ending, width, height);
-    for (int k = 0; k < 2; ++k)
-      boxes += fmt::format(R"({}{{"image_id": {}, "category_id": {}, "bbox": [{}, {}, 31, {}]}})", i + k ? ", " : "", i,
-                           k, 3 + 30 * k, 5 + i, 15 + i);
-  }
-  folder.write("train.json", fmt::format(R"({{"images": [{}], "categories": [{{"id": 0, "name": "a"}},
-                                             {{"id": 1, "name": "b"}}], "annotations": [{}]}})",
-                                         images, boxes));
-  RunData data;
-  data.train_set =
-      open_dataset({.format = "coco", .path = folder.path(), .split = "train", .channels = 3, .labels = Labels::boxes});
-  for (size_t i = 0; i < kImages; ++i) data.train.push_back(i);
+  RunData data = testing_trainers::gpu_decoded(testing::write_boxes(
+      folder, kImages, ending,
+      [](int i) {
+        return ImageSize{64 + i * 37 % 200, 64 + i * 53 % 300};
+      },
+      file));
   Transform& t = data.train_transform;
   t.height = 160, t.width = 192;
   t.fit = Fit::letterbox_corner;
   t.order = ChannelOrder::bgr;
   data.mean = {0, 0, 0};
   data.std = {0.5f, 0.5f, 0.5f};
-  data.workers = 3;
-  data.decode = Decoding::gpu;
   return data;
 }
 
 RunData png_boxes(const TemporaryFolder& folder) {
-  return boxes_of(folder, ".png", [](int height, int width, int i) {
-    return png_bytes(noise(height, width, 3, static_cast<uint64_t>(i)));
+  return boxes_of(folder, ".png", [](const ImageSize& size, int i) {
+    return png_bytes(noise(size.height, size.width, 3, static_cast<uint64_t>(i)));
   });
 }
 
 RunData jpeg_boxes(const TemporaryFolder& folder) {
   return boxes_of(folder, ".jpg",
-                  [](int height, int width, int i) { return jpeg_bytes(painted(height, width, i), 92); });
+                  [](const ImageSize& size, int i) { return jpeg_bytes(painted(size.height, size.width, i), 92); });
 }
 
 void expect_loaders(const RunData& data) {
@@ -154,23 +140,18 @@ TEST(GpuPlaced, BatchesOfSeveralSizes) {
 
 TEST(GpuPlaced, MasksAreThoseOfTheLoader) {
   OCTET_NEEDS_NVJPEG();
-  RunData data;
-  data.train_set = open_dataset({.format = "synthetic",
-                                 .split = "train",
-                                 .image_size = 90,
-                                 .synthetic_size = kImages,
-                                 .synthetic_classes = 4,
-                                 .labels = Labels::pixels});
-  for (size_t i = 0; i < kImages; ++i) data.train.push_back(i);
+  RunData data = testing_trainers::gpu_decoded({.format = "synthetic",
+                                                .split = "train",
+                                                .image_size = 90,
+                                                .synthetic_size = kImages,
+                                                .synthetic_classes = 4,
+                                                .labels = Labels::pixels});
   Transform& t = data.train_transform;
   t.height = 120, t.width = 96;
   t.fit = Fit::letterbox;
   change(t);
   t.degrees = 15;
   t.mosaic = 0.5;
-  data.mean = {0.4f, 0.5f, 0.6f};
-  data.std = {0.2f, 0.25f, 0.3f};
-  data.decode = Decoding::gpu;
   expect_loaders(data);
   t = {.height = 80, .width = 84, .pad = 3, .flip = true};
   expect_loaders(data);
