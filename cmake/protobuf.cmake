@@ -6,7 +6,7 @@ find_path(protobuf_include_dir google/protobuf/message_lite.h)
 find_library(protobuf_lite libprotobuf-lite.a)
 foreach(part protoc protobuf_include_dir protobuf_lite)
   if(NOT ${part})
-    message(FATAL_ERROR "ONNX files need protobuf (${part} is missing). Run tools/setup.sh, or apt-get install "
+    message(FATAL_ERROR "ONNX files and TensorBoard's need protobuf (${part} is missing). Run tools/setup.sh, or apt-get install "
                         "libonnx-dev libprotobuf-dev protobuf-compiler, or build without: -DOCTET_ONNX=OFF")
   endif()
 endforeach()

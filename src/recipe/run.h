@@ -25,7 +25,7 @@ struct RunDirectory {
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }  ///< for --resume
   std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }      ///< for --resume
-  std::string float_rate() const { return checkpoints() + "/float.rate"; }  ///< see trainers/run/advice.h
+  std::string float_rate() const { return checkpoints() + "/float.rate"; }                ///< see trainers/run/advice.h
   std::string float_control_state() const { return checkpoints() + "/float_control.state.safetensors"; }  ///< likewise
   std::string float_weights() const { return root + "/float.safetensors"; }  ///< PyTorch names, loadable as weights
   std::string float_control() const { return root + "/float_control.safetensors"; }  ///< with qat.float_control

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
+#include "event.pb.h"
 #include "src/base/error.h"
 
 namespace octet {
@@ -21,87 +21,37 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Appends a number in little-endian order.
-template <typename Number>
-void put(std::string& bytes, Number value) {
-  for (size_t i = 0; i < sizeof(value); ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+events::Event event_at(long step) {
+  events::Event event;
+  event.set_wall_time(seconds_since_1970());
+  event.set_step(step);
+  return event;
 }
 
-/// A protobuf message: its fields, in ascending order of their keys, as bytes
-/// (https://protobuf.dev/programming-guides/encoding). Integers and reals of value 0 are left out.
-class Message {
- public:
-  const std::string& bytes() const { return bytes_; }
-
-  void integer(int key, uint64_t value) {
-    if (value == 0) return;
-    begin(key, 0);
-    varint(value);
-  }
-  void real(int key, double value) {
-    const auto bits = std::bit_cast<uint64_t>(value);
-    if (bits == 0) return;
-    begin(key, 1);
-    put(bytes_, bits);
-  }
-  void single(int key, float value) {
-    begin(key, 5);
-    put(bytes_, std::bit_cast<uint32_t>(value));
-  }
-  void text(int key, std::string_view text) {
-    begin(key, 2);
-    varint(text.size());
-    bytes_ += text;
-  }
-  void reals(int key, const std::vector<double>& values) {
-    std::string all;
-    for (const double value : values) put(all, std::bit_cast<uint64_t>(value));
-    text(key, all);
-  }
-
- private:
-  void begin(int key, int wire_type) { varint(static_cast<uint64_t>(key) << 3 | static_cast<uint64_t>(wire_type)); }
-  void varint(uint64_t value) {
-    for (; value > 0x7F; value >>= 7) bytes_ += static_cast<char>((value & 0x7F) | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
-
-constexpr int kFileVersion = 3, kSummary = 5, kSessionLog = 7;  // the alternatives of an Event
-
-/// Returns an Event with that alternative.
-std::string event(long step, int key, std::string_view what) {
-  Message message;
-  message.real(1, seconds_since_1970());
-  message.integer(2, static_cast<uint64_t>(step));
-  message.text(key, what);
-  return message.bytes();
-}
-
-/// Returns a Histogram; sums are computed as if each value lay in the middle of its bin.
-std::string histogram_message(const EventHistogram& from) {
+/// Fills the message; sums are computed as if each value lay in the middle of its bin.
+void fill(const EventHistogram& from, events::Histogram& to) {
   const double width = (from.hi - from.lo) / static_cast<double>(from.counts.size());
   double edge = from.lo, number = 0, sum = 0, squares = 0;
-  std::vector<double> edges;
   for (const double count : from.counts) {
     const double middle = edge + width / 2;
     edge += width;
     number += count;
     sum += count * middle;
     squares += count * middle * middle;
-    edges.push_back(edge);
+    to.add_bucket_limit(edge);
+    to.add_bucket(count);
   }
-  Message message;
-  message.real(1, from.lo);
-  message.real(2, from.hi);
-  message.real(3, number);
-  message.real(4, sum);
-  message.real(5, squares);
-  message.reals(6, edges);
-  message.reals(7, from.counts);
-  return message.bytes();
+  to.set_min(from.lo);
+  to.set_max(from.hi);
+  to.set_num(number);
+  to.set_sum(sum);
+  to.set_sum_squares(squares);
+}
+
+/// Appends a number in little-endian order.
+template <typename Number>
+void put(std::string& bytes, Number value) {
+  for (size_t i = 0; i < sizeof(value); ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
 }
 
 /// Returns the frame's form of the CRC, rotated and shifted, since a CRC of data that contains its own CRC is weak.
@@ -144,28 +94,28 @@ EventFile::EventFile(const std::string& folder, long first_step) {
   if (error) throw data_error(fmt::format("{}: cannot make this folder: {}", folder, error.message()));
   path_ = new_path(folder);
   file_.open(path_, std::ios::binary | std::ios::app);
-  append(event(0, kFileVersion, "brain.Event:2"));
+  events::Event version = event_at(0);
+  version.set_file_version("brain.Event:2");
+  append(version.SerializeAsString());
   if (first_step == 0) return;
-  Message start;
-  start.integer(1, 1);  // status: START
-  append(event(first_step, kSessionLog, start.bytes()));
+  events::Event again = event_at(first_step);
+  again.mutable_session_log()->set_status(events::SessionLog::START);
+  append(again.SerializeAsString());
 }
 
 void EventFile::add(long step, const Scalars& scalars, const std::vector<EventHistogram>& histograms) {
-  Message summary;
+  events::Event event = event_at(step);
   for (const auto& [tag, value] : scalars) {
-    Message entry;
-    entry.text(1, tag);
-    entry.single(2, static_cast<float>(value));
-    summary.text(1, entry.bytes());
+    events::Summary::Value& entry = *event.mutable_summary()->add_value();
+    entry.set_tag(tag);
+    entry.set_simple_value(static_cast<float>(value));
   }
   for (const EventHistogram& histogram : histograms) {
-    Message entry;
-    entry.text(1, histogram.tag);
-    entry.text(5, histogram_message(histogram));
-    summary.text(1, entry.bytes());
+    events::Summary::Value& entry = *event.mutable_summary()->add_value();
+    entry.set_tag(histogram.tag);
+    fill(histogram, *entry.mutable_histo());
   }
-  append(event(step, kSummary, summary.bytes()));
+  append(event.SerializeAsString());
 }
 
 void EventFile::append(std::string_view message) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TensorBoard event file, to which training appends. Its format is protobuf messages (TensorFlow's event.proto and
-// summary.proto) in TFRecord's frame: the length and its masked CRC-32C (RFC 3720, appendix B.4), the message and its
-// masked CRC-32C.
+// A TensorBoard event file, to which training appends. Its format is protobuf messages (event.proto) in TFRecord's
+// frame: the length and its masked CRC-32C (RFC 3720, appendix B.4), the message and its masked CRC-32C.
 #pragma once
 
 #include <cstdint>
