@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/trainers/tiny.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet::testing_trainers {
 

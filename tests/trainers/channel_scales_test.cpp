@@ -8,6 +8,7 @@
 #include "src/train/repair/channel_scales.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

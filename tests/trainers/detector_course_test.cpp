@@ -15,7 +15,7 @@
 #include "tests/trainers/drawn_detector.h"
 #include "tests/trainers/ranks.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

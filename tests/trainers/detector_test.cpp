@@ -13,7 +13,7 @@
 #include "src/net/onnx/onnx.h"
 #include "tests/trainers/drawn_detector.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet {
 namespace {

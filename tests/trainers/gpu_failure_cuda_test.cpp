@@ -18,7 +18,8 @@
 #include "tests/trainers/training.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -11,7 +11,8 @@
 #include "src/base/files.h"
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/ranks.h"
-#include "trainers/loop/train.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole job on a tiny synthetic set: every file is written, and a run stopped in QAT ends with the same bytes.
+#include "trainers/run/pipeline.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,8 +14,8 @@
 #include "src/quant/plan.h"
 #include "src/report/report.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/loop/train.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

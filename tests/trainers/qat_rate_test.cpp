@@ -5,7 +5,7 @@
 
 #include "src/net/zoo.h"
 #include "tests/trainers/calibrated_run.h"
-#include "trainers/run/run.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -6,8 +6,8 @@
 #include "src/base/progress.h"
 #include "src/quant/plan.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/loop/step.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/pipeline.h"
 #include "trainers/run/ptq_search.h"
 
 namespace octet {

@@ -14,6 +14,7 @@
 #include "src/net/checkpoint.h"
 #include "tests/trainers/calibrated_run.h"
 #include "trainers/run/advice.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

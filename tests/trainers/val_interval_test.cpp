@@ -10,7 +10,8 @@
 
 #include "src/base/files.h"
 #include "tests/trainers/tiny.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

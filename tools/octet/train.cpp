@@ -19,7 +19,7 @@
 #include "tools/octet/trained.h"
 #include "trainers/gpu.h"
 #include "trainers/parallel/ranks.h"
-#include "trainers/run/run.h"
+#include "trainers/run/pipeline.h"
 
 namespace octet::cli {
 namespace {

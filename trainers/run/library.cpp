@@ -19,6 +19,7 @@
 #include "src/net/onnx/onnx.h"
 #include "src/recipe/run.h"
 #include "trainers/gpu.h"
+#include "trainers/run/pipeline.h"
 #include "trainers/run/quantize.h"
 
 namespace octet::training {

@@ -17,6 +17,7 @@
 #include "src/train/repair/quantization_noise.h"
 #include "trainers/gpu.h"
 #include "trainers/loop/batches.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

@@ -20,6 +20,8 @@
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
+#include "trainers/run/pipeline.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

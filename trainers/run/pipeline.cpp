@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `octet train` does: the phases of a training one after the other, then what is measured and reported.
+#include "trainers/run/pipeline.h"
+
 #include <c10/core/DeviceGuard.h>
 #include <fmt/core.h>
 
@@ -14,6 +15,7 @@
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/measure.h"
+#include "trainers/run/records.h"
 
 namespace octet {
 namespace {

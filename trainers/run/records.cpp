@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run writes about itself while it goes on: metrics.jsonl, TensorBoard's event file, the page report.html.
+#include "trainers/run/records.h"
+
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -10,10 +11,11 @@
 #include <sstream>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/base/json.h"
+#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/report/event_file.h"
-#include "trainers/run/run.h"
 
 namespace octet {
 

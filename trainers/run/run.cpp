@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "src/base/error.h"
+#include "src/base/progress.h"
 #include "src/base/safetensors.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
@@ -16,6 +17,7 @@
 #include "src/net/zoo.h"
 #include "src/quant/equalize.h"
 #include "src/quant/plan.h"
+#include "src/report/report.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 #include "src/train/repair/channel_scales.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run: its recipe with everything that the recipe names opened and built, its training from a recipe to a report,
-// what it writes into its directory, and what a finished run left there.
+// A run: its recipe with everything that the recipe names opened and built, and what a finished run left in its
+// directory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,13 +13,11 @@
 #include <vector>
 
 #include "src/base/files.h"
-#include "src/base/progress.h"
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
 #include "src/net/onnx/onnx.h"
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
-#include "src/report/report.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantized_model.h"
 #include "src/train/repair/output_error.h"
@@ -29,7 +27,7 @@ namespace octet {
 
 class EventFile;
 class HeldBack;
-struct Teacher;  // trainers/loop/step.h
+struct EpochMetrics;
 
 struct Run {
   Recipe recipe;
@@ -144,67 +142,5 @@ std::map<std::string, std::string> versions();
 
 /// Returns the first of "<parent>/<name>-1", "-2", ... that does not exist: the directory of a run without --out.
 RunDirectory new_run_directory(const std::string& parent, const std::string& name);
-
-// What `octet train` does, in stages that other commands reuse (phases.cpp, pipeline.cpp).
-
-/// Trains the float phase, unless train.epochs is 0, and writes float.safetensors. stop: asked after each step. Sets
-/// run.float_rate to the rate that it trained with. Returns what the report says of that, or "".
-std::string train_float(Run& run, Weights& weights, bool resume, const std::function<bool()>& stop = interrupted);
-
-/// Returns the float network as the teacher that the recipe's section qat asks for. weights: the calibrated model's,
-/// which have other biases than float.safetensors where the recipe corrects those.
-Teacher float_teacher(const Run& run, const Weights& weights);
-
-/// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
-/// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.
-EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume,
-                     const std::function<bool()>& stop = interrupted, std::optional<double> lost = std::nullopt);
-
-/// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
-/// graph but without fake quantization. Writes float_control.safetensors and returns its weights.
-Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
-
-/// Does the whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; writes every file of the run
-/// directory. Several ranks train, measure and compare together; the first alone returns a report. Throws
-/// Error(promise) after writing the report if the engines' codes differ from the QAT graph's, or if a constant does not
-/// follow from what was trained.
-std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory, const RunStart& start);
-
-// What a run writes about itself while it goes on (records.cpp).
-
-// metrics.jsonl: a JSON object for each epoch, with the members of EpochMetrics as keys; those of validation only where
-// the epoch was validated.
-
-/// Adds a line, atomically. It replaces the lines of the same phase from this epoch on: a resumed run may validate an
-/// epoch again.
-void add_metrics(const std::string& path, const EpochMetrics& metrics);
-
-/// Returns all lines; none if the file is missing. Throws Error(data) naming file and line of one that is no metrics.
-std::vector<EpochMetrics> read_metrics(const std::string& path);
-
-// Events for `tensorboard --logdir RUN`. A step is an epoch, counted through all phases.
-
-/// Opens the event file for Run::events, once the run's directory exists. A resumed run continues after the epochs of
-/// metrics.jsonl.
-std::shared_ptr<EventFile> open_events(const RunDirectory& directory);
-
-/// Records the metrics of the last epoch of metrics.jsonl and the range of every edge of `model`. model: null in a
-/// float phase, and after an epoch that was not validated, whose ranges may not be those of averaged weights.
-void record_epoch(const Run& run, const EpochMetrics& metrics, const QuantizedModel* model);
-
-/// Records the scores on the test images and the histograms of the report's layers, at the end of a run.
-void record_report(const Run& run, const Report& report);
-
-// report.html, until the finished report replaces it. Only the first rank writes it, atomically.
-
-/// Returns what a report says about a run before anything is measured on test images.
-Report report_so_far(const Run& run);
-
-/// Shows what the run is doing, "calibrating", with the time.
-void show_running(const Run& run, const std::string& doing);
-
-/// Shows why the run ended without a report. Prints a line if the page cannot be written, instead of an exception: the
-/// caller has an error of its own.
-void show_stopped(const Run& run, const std::string& why);
 
 }  // namespace octet
