@@ -84,7 +84,7 @@ struct RepackWork {
   int channel_blocks = 0, word_blocks = 0;
 };
 
-/// Packs all layers, with two launches. Multipliers and biases are those of fold() (src/quant/convert.h), bit
+/// Packs all layers, with two launches. Multipliers and biases are those of fold() (src/quant/node_constants.h), bit
 /// for bit.
 void cuda_repack(const RepackWork& work, CudaStream stream);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/net/int8_graph.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 
 namespace octet {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,7 +14,7 @@
 namespace octet {
 
 /// A function of one value, which a lookup applies. The int8 network has a table of 256 codes in its place
-/// (src/quant/convert.h).
+/// (src/quant/node_constants.h).
 enum class Function { silu, hard_swish, hard_sigmoid, sigmoid, tanh, gelu, leaky_relu, mish, softplus, elu };
 
 /// The functions by the names of their operators in model.graph.
@@ -186,8 +185,5 @@ struct ParameterSpec {
 
 /// Returns all parameters and buffers in the order of the nodes, before as after fuse. num_batches_tracked is not one.
 std::vector<ParameterSpec> parameters(const Graph& graph);
-
-/// Float parameters by name, row-major as in PyTorch.
-using FloatParams = std::map<std::string, std::vector<float>>;
 
 }  // namespace octet

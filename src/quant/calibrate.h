@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the values of an edge to its scale and zero point: observers collect statistics, calibration chooses a range
-// from them, and a range gives scale and zero point. And from weights to their scales. No LibTorch.
+// from them, and a range gives scale and zero point. No LibTorch.
 #pragma once
 
 #include <array>
@@ -11,8 +11,7 @@
 #include "kernels/core/quantize.h"
 #include "kernels/training/observe.h"
 #include "src/base/names.h"
-#include "src/net/graph.h"
-#include "src/quant/plan.h"
+#include "src/quant/node_constants.h"
 
 namespace octet {
 
@@ -60,34 +59,6 @@ class Observer {
   double averaging_;
   Statistics statistics_;
 };
-
-// Of an edge that only functions such as SiLU read (lookups of a table), what they cannot tell apart needs no codes of
-// its own.
-
-struct Interval {
-  double lo = 0, hi = 0;
-};
-
-/// Returns the part of `values` outside of which the curve is flat: clipping to it changes no f(x) by more than half of
-/// one of `steps` equal steps of f over `values`. SiLU of values down to -20 is flat below about -6.
-Interval told_apart(const Curve& curve, const Interval& values, int steps);
-
-/// Returns the parts of intervals within each other, the widest first, as far as `lookups`, which are only_lookups() of
-/// a node, tell its values apart in any channel. params: has the scales of lookups that have them. Each channel's curve
-/// is evaluated once for all intervals.
-std::vector<Interval> told_apart(const std::vector<Interval>& nested, const Prepared& prepared,
-                                 const std::vector<int>& lookups, const FloatParams& params);
-
-/// Returns statistics of the same values clipped to the interval, which must overlap them.
-Statistics clipped(const Statistics& statistics, const Interval& interval);
-
-/// Returns for each node the lookups that read its output, if nothing else does: no other operator, no operator that
-/// passes its codes on, and not the user. Else none.
-std::vector<std::vector<int>> only_lookups(const Prepared& prepared);
-
-/// Returns the statistics of a node's output as far as its lookups tell its values apart, as above.
-Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
-                      const FloatParams& params);
 
 /// Where the scales of edges come from during QAT: the recipe's quant.scales.
 enum class EdgeScales {
@@ -147,33 +118,5 @@ struct Reach {
   double codes = 0, values = 0;
 };
 Reach reach_of(const Statistics& statistics, const QParams& q);
-
-// The scales of weights (weight_scales.cpp).
-
-/// How the scales of weights are found: the recipe's quant.weight_calibrator.
-enum class WeightCalibrator {
-  minmax,  ///< weight_scales()
-  mse,     ///< weight_scales_mse()
-  lsq,     ///< the optimizer trains them, from those of mse on
-};
-inline constexpr std::array<Named<WeightCalibrator>, 3> kWeightCalibrators = {
-    {{WeightCalibrator::minmax, "minmax"}, {WeightCalibrator::mse, "mse"}, {WeightCalibrator::lsq, "lsq"}}};
-
-/// Returns whether scales are, or start as, those of weight_scales_mse() rather than of weight_scales().
-inline bool least_squares(WeightCalibrator calibrator) { return calibrator != WeightCalibrator::minmax; }
-
-/// The codes of one weight tensor, and how many scales it has.
-struct WeightSpec {
-  WeightCodes codes;
-  Granularity granularity = Granularity::per_channel;
-};
-
-/// Returns the scale of each output channel of `weight`, [channels, per_channel]; with Granularity::per_tensor all are
-/// equal. It is the smallest scale whose codes hold all values (max |w| / highest for symmetric codes), and 1 / highest
-/// for a channel of zeros.
-std::vector<float> weight_scales(const float* weight, int channels, long per_channel, const WeightSpec& spec);
-
-/// Returns the scales of least squared error, found by shrinking those of weight_scales().
-std::vector<float> weight_scales_mse(const float* weight, int channels, long per_channel, const WeightSpec& spec);
 
 }  // namespace octet

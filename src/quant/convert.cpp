@@ -8,6 +8,8 @@
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
+#include "src/quant/node_constants.h"
+#include "src/quant/plan.h"
 
 namespace octet {
 namespace {

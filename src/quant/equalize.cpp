@@ -8,7 +8,6 @@
 
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
-#include "src/quant/convert.h"
 
 namespace octet {
 namespace {

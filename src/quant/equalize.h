@@ -15,6 +15,8 @@
 
 #include "src/net/graph.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/curves.h"
+#include "src/quant/node_constants.h"
 
 namespace octet {
 

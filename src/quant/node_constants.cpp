@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/quant/convert.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -8,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/net/op_traits.h"
 #include "src/net/shapes.h"
+#include "src/quant/node_constants.h"
 
 namespace octet {
 

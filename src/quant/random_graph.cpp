@@ -8,6 +8,7 @@
 #include "src/net/op_traits.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 
 namespace octet {

@@ -7,7 +7,7 @@
 #include "kernels/training/observe.h"
 #include "kernels/training/weights.h"
 #include "src/base/error.h"
-#include "src/quant/calibrate.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 namespace {

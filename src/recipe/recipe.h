@@ -16,6 +16,7 @@
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 

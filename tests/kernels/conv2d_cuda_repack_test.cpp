@@ -9,7 +9,7 @@
 
 #include "kernels/conv/cuda/rounding.h"
 #include "kernels/conv/cuda_repack.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/cuda_tensors.h"

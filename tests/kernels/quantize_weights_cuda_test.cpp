@@ -12,6 +12,7 @@
 
 #include "kernels/training/fake_quantize.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/weight_scales.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
 

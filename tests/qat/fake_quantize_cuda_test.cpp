@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/weight_scales.h"
 #include "src/train/qat/fake_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/qat/fake_quantize_outcome.h"

@@ -8,7 +8,7 @@
 
 #include <set>
 
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/qat/fake_quantize.h"
 #include "tests/qat/networks.h"

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "tests/qat/networks.h"
 
 namespace octet {

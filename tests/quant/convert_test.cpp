@@ -12,6 +12,7 @@
 #include "src/net/op_traits.h"
 #include "src/net/zoo.h"
 #include "src/quant/calibrate.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "tests/quant/quantized_network.h"
 #include "tests/quant/walks.h"

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "src/quant/calibrate.h"
+#include "src/quant/curves.h"
 
 namespace octet {
 namespace {

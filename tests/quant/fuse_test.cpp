@@ -9,7 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/net/zoo.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "tests/quant/walks.h"
 
 namespace octet {

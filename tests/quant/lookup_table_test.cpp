@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of a lookup: worked numbers, both kinds of codes on both sides, and the rule in double.
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 
 #include <gtest/gtest.h>
 

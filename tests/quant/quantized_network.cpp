@@ -6,6 +6,7 @@
 #include "src/quant/calibrate.h"
 #include "src/quant/convert.h"
 #include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet::testing {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exponentials of a softmax: worked numbers, and what an Int8Graph demands of them.
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 
 #include <gtest/gtest.h>
 

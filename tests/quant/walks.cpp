@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "tests/quant/places.h"
 
 namespace octet::testing {

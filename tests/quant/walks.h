@@ -9,7 +9,7 @@
 #include "src/net/graph.h"
 #include "src/net/int8_graph.h"
 #include "src/net/zoo.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 
 namespace octet::testing {
 

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
 #include "tests/quant/values.h"
 
 namespace octet {

@@ -10,7 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/report/report.h"
 #include "tests/trainers/tiny.h"

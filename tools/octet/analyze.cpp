@@ -23,6 +23,7 @@
 #include "src/train/model/threads.h"
 #include "src/train/repair/quantization_noise.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/quantize.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"

@@ -9,6 +9,7 @@
 #include "src/bench/network.h"
 #include "src/engine/engine.h"
 #include "tools/octet/bench.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

@@ -24,6 +24,7 @@
 #include "src/quant/convert.h"
 #include "src/recipe/recipe.h"
 #include "tools/octet/bench.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

@@ -9,7 +9,7 @@
 #include "src/data/dataset.h"
 #include "src/detect/decode.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 
 namespace octet::cli {
 

@@ -28,6 +28,7 @@
 #include "src/eval/metrics.h"
 #include "src/net/onnx/onnx.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/onnx_runtime.h"
 #include "tools/octet/target.h"
 #include "tools/octet/trained.h"

@@ -17,7 +17,7 @@
 #include "src/report/report.h"
 #include "tools/octet/boxes.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/net/onnx/onnx.h"
+#include "tools/octet/target.h"
 #include "tools/octet/trained.h"
 
 namespace octet::cli {

@@ -20,7 +20,7 @@
 #include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "src/report/html.h"
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 #include "trainers/gpu.h"
 #include "trainers/run/auto_ranges.h"
 

@@ -33,6 +33,7 @@
 #include "src/net/shapes.h"
 #include "tools/octet/boxes.h"
 #include "tools/octet/commands.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/target.h"
 
 namespace octet::cli {

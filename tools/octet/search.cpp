@@ -17,6 +17,7 @@
 #include "src/train/model/threads.h"
 #include "tools/octet/commands.h"
 #include "tools/octet/found_plans.h"
+#include "tools/octet/measured_run.h"
 #include "tools/octet/quantize.h"
 #include "tools/octet/target.h"
 #include "trainers/gpu.h"

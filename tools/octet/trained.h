@@ -14,7 +14,7 @@
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "tools/octet/commands.h"
-#include "tools/octet/target.h"
+#include "tools/octet/measured_run.h"
 
 namespace octet::cli {
 

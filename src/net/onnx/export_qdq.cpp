@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 /// Returns the float32 near `wanted` * factor from which a reader computes exactly `wanted`, or the nearest float32 if
-/// there is none. Multipliers and biases are made so that there is one (src/quant/convert.h).
+/// there is none. Multipliers and biases are made so that there is one (src/quant/node_constants.h).
 template <typename Read>
 float float_for(float wanted, double factor, const Read& read) {
   const auto nearest = static_cast<float>(wanted * factor);

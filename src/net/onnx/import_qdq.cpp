@@ -16,7 +16,7 @@
 #include "src/net/onnx/network.h"
 #include "src/net/onnx/rules.h"
 #include "src/net/op_traits.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 
 namespace octet {
 namespace {

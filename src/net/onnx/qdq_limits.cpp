@@ -10,7 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/net/shapes.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 
 namespace octet {
 namespace {

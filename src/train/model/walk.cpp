@@ -87,7 +87,7 @@ struct Step {
   }
 
   /// Returns the value of a lookup: of float32 without gradients in double, as its table is made
-  /// (src/quant/convert.h), so that the simulation gives the table's codes.
+  /// (src/quant/node_constants.h), so that the simulation gives the table's codes.
   at::Tensor function() const {
     const bool exact = !c10::GradMode::is_enabled() && input().scalar_type() == at::kFloat;
     const at::Tensor x = exact ? input().to(at::kDouble) : input();

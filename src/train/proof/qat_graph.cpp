@@ -20,7 +20,7 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/operators.h"

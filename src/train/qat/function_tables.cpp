@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "src/quant/curves.h"
 #include "src/train/qat/joined_operators.h"
 
 #include <ATen/ops/tensor.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/train/qat/quantized_model.h"
+#include "src/quant/curves.h"
 
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
@@ -11,6 +12,7 @@
 
 #include "kernels/training/observe.h"
 #include "src/base/error.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"

@@ -13,6 +13,7 @@
 #include "src/engine/engine.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/model.h"
 #include "src/train/qat/quantizers.h"

@@ -15,6 +15,7 @@
 #include "src/net/graph.h"
 #include "src/quant/calibrate.h"
 #include "src/quant/plan.h"
+#include "src/quant/weight_scales.h"
 #include "src/train/model/model.h"
 
 namespace octet {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "src/quant/convert.h"
+#include "src/quant/node_constants.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "src/train/qat/fake_quantize.h"

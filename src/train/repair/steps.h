@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/core/quantize.h"
+#include "src/quant/weight_scales.h"
 
 namespace octet {
 
