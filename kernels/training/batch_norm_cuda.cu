@@ -152,18 +152,18 @@ template <class T, int kPack>
 __global__ void __launch_bounds__(kThreads, 2)
     gradient_sums_kernel(BatchNormShare share, BatchNormBackward backward, long part_rows, float* parts) {
   const Place<kPack> place(share, blockIdx.x, part_rows);
-  float mean[kPack], gradient[kPack] = {}, product[kPack] = {};
+  float mean[kPack], sums[2][kPack] = {};
 #pragma unroll
   for (int i = 0; i < kPack; ++i) mean[i] = place.lane < place.lanes ? backward.kept[place.channel(i)] : 0.0f;
   place.walk(static_cast<const T*>(share.x), static_cast<const T*>(backward.dy),
              [&](const Pack<T, kPack>& x, const Pack<T, kPack>& dy, long) {
 #pragma unroll
                for (int i = 0; i < kPack; ++i) {
-                 gradient[i] += widen(dy.value[i]);
-                 product[i] += widen(dy.value[i]) * (widen(x.value[i]) - mean[i]);
+                 sums[0][i] += widen(dy.value[i]);
+                 sums[1][i] += widen(dy.value[i]) * (widen(x.value[i]) - mean[i]);
                }
              });
-  write_sums_of_part(place, gradient, product, share.channels, parts);
+  write_sums_of_part(place, sums, share.channels, parts);
 }
 
 /// Adds up the parts and computes the gradients of weight and bias.

@@ -157,27 +157,26 @@ struct JoinedChannel {
   }
 };
 
-/// Adds up two sums a channel of a block's threads and writes them to the block's part of parts [part][2][channels].
-template <int kPack>
-__device__ void write_sums_of_part(const Place<kPack>& place, const float (&first)[kPack], const float (&second)[kPack],
-                                   int channels, float* parts) {
-  __shared__ float firsts[kThreads * kPack], seconds[kThreads * kPack];
+/// Adds up kSums sums a channel of a block's threads and writes them to the block's part of parts
+/// [part][kSums][channels].
+template <int kSums, int kPack>
+__device__ void write_sums_of_part(const Place<kPack>& place, const float (&sums)[kSums][kPack], int channels,
+                                   float* parts) {
+  __shared__ float of_thread[kSums][kThreads * kPack];
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    firsts[threadIdx.x * kPack + i] = first[i];
-    seconds[threadIdx.x * kPack + i] = second[i];
-  }
+  for (int s = 0; s < kSums; ++s)
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) of_thread[s][threadIdx.x * kPack + i] = sums[s][i];
   __syncthreads();
   const int stride = place.width * kPack;
   for (int c = static_cast<int>(threadIdx.x); c < stride; c += kThreads) {
-    float of_first = 0, of_second = 0;
-    for (int l = 0; l < place.lanes; ++l) {
-      of_first += firsts[l * stride + c];
-      of_second += seconds[l * stride + c];
-    }
-    float* const part = parts + 2L * blockIdx.x * channels + place.first_channel() + c;
-    part[0] = of_first;
-    part[channels] = of_second;
+    float total[kSums] = {};
+    for (int l = 0; l < place.lanes; ++l)
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) total[s] += of_thread[s][l * stride + c];
+    float* const part = parts + static_cast<long>(kSums) * blockIdx.x * channels + place.first_channel() + c;
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) part[s * channels] = total[s];
   }
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "kernels/training/norm_quantize.cuh"
-#include "kernels/training/rounder.cuh"
 
 namespace octet::kernels {
 
@@ -69,20 +68,6 @@ struct ImagePlace : Place<kValues> {
   }
 };
 
-/// Adds up the sums of a block's threads and writes them to the block's part of parts [part][channels].
-__device__ void write_image_sums(const ImagePlace& place, const float (&sum)[kValues], int channels, float* parts) {
-  __shared__ float sums[kThreads * kValues];
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) sums[threadIdx.x * kValues + i] = sum[i];
-  __syncthreads();
-  const int stride = place.width * kValues;
-  for (int c = static_cast<int>(threadIdx.x); c < stride; c += kThreads) {
-    float total = 0;
-    for (int l = 0; l < place.lanes; ++l) total += sums[l * stride + c];
-    parts[static_cast<long>(blockIdx.x) * channels + place.first_channel() + c] = total;
-  }
-}
-
 /// Writes the sums over each image's parts, times `factor`, to y [images, channels].
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -107,7 +92,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     image_sums_kernel(ImageChannels shape, ImageParts parts_of, const T* x, float* parts) {
   const ImagePlace place(shape, parts_of);
-  float sum[kValues] = {};
+  float sums[1][kValues] = {};
   place.for_rows<4>([&](auto rows, long first) {
     Pack<T, kValues> packs[rows()];
 #pragma unroll
@@ -117,10 +102,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       float values[kValues];
       widen_to(values, packs[r]);
 #pragma unroll
-      for (int i = 0; i < kValues; ++i) sum[i] += values[i];
+      for (int i = 0; i < kValues; ++i) sums[0][i] += values[i];
     }
   });
-  write_image_sums(place, sum, shape.channels, parts);
+  write_sums_of_part(place, sums, shape.channels, parts);
 }
 
 template <class T>
@@ -155,7 +140,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     excite_gradient_kernel(ExciteGradient work, ImageParts parts_of) {
   const ImagePlace place(work.shape, parts_of);
-  float factor[kValues] = {}, sum[kValues] = {};
+  float factor[kValues] = {}, sums[1][kValues] = {};
   if (place.lane < place.lanes)
     widen_to(factor, load<kValues, true>(static_cast<const T*>(work.factor) + place.at_image(), kValues));
   place.for_rows<2>([&](auto rows, long first) {
@@ -164,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 #pragma unroll
     for (int r = 0; r < rows(); ++r) {
       const long at = place.at(first + r * place.lanes);
-      dy[r] = load_last<kValues>(static_cast<const T*>(work.dy) + at);
+      dy[r] = load_last(static_cast<const T*>(work.dy) + at);
       x[r] = load<kValues, true>(static_cast<const T*>(work.x) + at, kValues);
       bits[r] = work.bits[at / kValues];
     }
@@ -176,14 +161,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         gradient[i] = (bits[r] >> i & 1) != 0 ? gradient[i] : 0.0f;
-        sum[i] = fmaf(gradient[i], value[i], sum[i]);
+        sums[0][i] = fmaf(gradient[i], value[i], sums[0][i]);
         gradient[i] *= factor[i];
       }
       store<kValues, true>(narrowed<T>(gradient), static_cast<T*>(work.dx) + place.at(first + r * place.lanes),
                            kValues);
     }
   });
-  write_image_sums(place, sum, work.shape.channels, work.parts);
+  write_sums_of_part(place, sums, work.shape.channels, work.parts);
 }
 
 }  // namespace

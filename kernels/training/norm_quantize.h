@@ -4,11 +4,16 @@
 //   normal = (x - mean) / sqrt(variance + epsilon) * weight + bias     rounded to x's type, as LibTorch's BatchNorm is
 //   y      = dequantize(quantize(activation(normal + residual)))       from a sum in float, as in fake_quantize.h
 //
-// and, where a function of one value (SiLU ...) and its own quantizer follow, y = table[that code]: 256 values at most.
+// with mean and variance of all rows, by channel; where a function of one value (SiLU ...) and its own quantizer
+// follow, y = table[that code], of 256 values at most.
 //
-// with mean and variance of all rows, by channel. Forward one pass reads x for the statistics and one reads x and the
+// Forward one pass reads x for the statistics and one reads x and the
 // residual and writes y, and a bit a value where the gradient passes. Backward one pass reads what the next one would
 // need anyway, for two sums a channel; the next writes dx. All sums are added in a fixed order.
+//
+// On the GPU, for float16 and bfloat16, channels-last with channels in eights, where the share is the whole batch of at
+// least two rows. All pointers are on the device and, but for those of bits, multiples of 16 bytes. Scratch `parts` is
+// float [batch_norm_parts(rows, channels), 2, channels].
 #pragma once
 
 #include <cstdint>
@@ -19,35 +24,6 @@
 #include "kernels/training/observe.h"
 
 namespace octet::kernels {
-
-/// A BatchNorm in double, on the CPU: the definition. Tensors are [rows, channels].
-struct PlainNorm {
-  long rows = 0;
-  int channels = 0;
-  double epsilon = 0;
-  const double* weight = nullptr;  ///< [channels]
-  const double* bias = nullptr;    ///< [channels]
-};
-
-/// Writes mean and variance (divided by rows) of each channel to moments [2, channels].
-void plain_norm_moments(const PlainNorm& norm, const double* x, double* moments);
-
-/// Writes normal, which is not rounded, plus the residual where it is not null, to sum.
-void plain_norm_sum(const PlainNorm& norm, const double* x, const double* moments, const double* residual, double* sum);
-
-/// The gradients of a PlainNorm, written.
-struct PlainNormGradients {
-  double* dx = nullptr;       ///< [rows, channels]
-  double* dweight = nullptr;  ///< [channels]
-  double* dbias = nullptr;    ///< [channels]
-};
-
-/// Writes the gradients for that of the sum, `dsum` [rows, channels], which is also the residual's.
-void plain_norm_gradients(const PlainNorm& norm, const double* x, const double* moments, const double* dsum,
-                          const PlainNormGradients& gradients);
-
-// The same on the GPU, for float16 and bfloat16, channels-last, where the share is the whole batch of at least two
-// rows. All pointers are on the device. Scratch `parts` is float [batch_norm_parts(rows, channels), 2, channels].
 
 /// The numbers of a channel in `numbers` below, float [kNormNumbers, channels]; the factor is 1 / sqrt(variance +
 /// epsilon).

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward pass. With channels in eights a thread keeps the gains and offsets of eight channels in registers and
-// walks down the rows; other tensors are taken as flat memory.
-#include <algorithm>
-
+// The forward pass: a thread keeps the gains and offsets of eight channels in registers and walks down the rows. The
+// pass that observes is in observe_cuda.cu.
 #include "kernels/training/norm_quantize.cuh"
-#include "kernels/training/observe_range.cuh"
-#include "kernels/training/rounder.cuh"
 
 namespace octet::kernels {
 
@@ -48,8 +44,8 @@ __device__ void quantize_rows(const NormQuantization& work, const Place<kValues>
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const long at = place.at(first + r * place.lanes);
-    x[r] = load_last<kValues>(static_cast<const T*>(work.x.x) + at);
-    if constexpr (kResidual) residual[r] = load_last<kValues>(static_cast<const T*>(work.residual) + at);
+    x[r] = load_last(static_cast<const T*>(work.x.x) + at);
+    if constexpr (kResidual) residual[r] = load_last(static_cast<const T*>(work.residual) + at);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -88,10 +84,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if constexpr (kThen == NormThen::function) function = SharedColumn<T>(work.function->value).values;
   const Place<kValues> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
   if (place.lane >= place.lanes) return;
-  const Pack<float, kValues> gain =
-      numbers_at<kValues>(work.numbers, kNormGain, work.x.channels, place.column * kValues);
-  const Pack<float, kValues> offset =
-      numbers_at<kValues>(work.numbers, kNormOffset, work.x.channels, place.column * kValues);
+  const Pack<float, kValues> gain = numbers_at(work.numbers, kNormGain, work.x.channels, place.column * kValues);
+  const Pack<float, kValues> offset = numbers_at(work.numbers, kNormOffset, work.x.channels, place.column * kValues);
   const Rounder rounder(qparams_of(work), work.activation);
   constexpr int kRows = rows_at_once(kThen == NormThen::nothing ? 1 : 2);
   long row = place.row;
@@ -99,61 +93,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     quantize_rows<T, kThen, kRows>(work, place, rounder, function, gain, offset, row);
   for (; row < place.end; row += place.lanes)
     quantize_rows<T, kThen, 1>(work, place, rounder, function, gain, offset, row);
-}
-
-/// Computes the sums of min(left, kValues) neighbouring values in flat memory.
-template <class T>
-__device__ void flat_sums(const NormQuantization& work, long at, long left, float (&sum)[kValues]) {
-  const int channels = work.x.channels;
-  const float* gain = work.numbers + static_cast<long>(kNormGain) * channels;
-  const float* offset = work.numbers + static_cast<long>(kNormOffset) * channels;
-  int c = static_cast<int>(at % channels);
-#pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    sum[i] = 0;
-    if (i < left) {
-      sum[i] = widen(narrow<T>(fmaf(widen(static_cast<const T*>(work.x.x)[at + i]), gain[c], offset[c])));
-      if (work.residual != nullptr) sum[i] += widen(static_cast<const T*>(work.residual)[at + i]);
-    }
-    c = c + 1 == channels ? 0 : c + 1;
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads) flat_norm_quantize_kernel(NormQuantization work, long count) {
-  const long at = (static_cast<long>(blockIdx.x) * kThreads + threadIdx.x) * kValues;
-  if (at >= count) return;
-  const long left = count - at;
-  float sum[kValues];
-  flat_sums<T>(work, at, left, sum);
-  unsigned bits = Rounder(qparams_of(work), work.activation).round(sum);
-  if (left < kValues) bits &= (1u << left) - 1;
-  store<kValues, false>(narrowed<T>(sum), static_cast<T*>(work.y) + at, left);
-  if (work.bits != nullptr) work.bits[at / kValues] = static_cast<uint8_t>(bits);
-}
-
-template <class T>
-__global__ void __launch_bounds__(kRangeThreads)
-    norm_observe_kernel(NormQuantization work, long count, FollowRange state) {
-  ValueRange part{INFINITY, -INFINITY, true};
-  float zero = 0;
-  const long stride = static_cast<long>(kRangeThreads) * kValues * gridDim.x;
-  long at = (static_cast<long>(blockIdx.x) * kRangeThreads + threadIdx.x) * kValues;
-  for (; at < count; at += stride) {
-    float sum[kValues];
-    flat_sums<T>(work, at, count - at, sum);
-#pragma unroll
-    for (int i = 0; i < kValues; ++i) {
-      if (at + i >= count) break;
-      part.lo = fminf(part.lo, sum[i]);
-      part.hi = fmaxf(part.hi, sum[i]);
-      zero = fmaf(sum[i], 0.0f, zero);  // NaN for NaN and infinity
-    }
-  }
-  part.finite = zero == 0.0f;
-  part.lo = work.activation(part.lo);  // a clamp is monotone
-  part.hi = work.activation(part.hi);
-  if (join_blocks(part, state.blocks())) state.take(part);
 }
 
 }  // namespace
@@ -166,27 +105,11 @@ void cuda_norm_statistics(const NormStatistics& work, CudaStream stream) {
   check_launch("norm_statistics");
 }
 
-void cuda_norm_observe(const NormQuantization& work, EdgeQuantizer* edge, CudaStream stream) {
-  const long count = work.x.rows * work.x.channels;
-  constexpr unsigned kMostRangeBlocks = 1024;  // as cuda_observe()'s: each ends with atomics on one address
-  const unsigned blocks = std::min(blocks_for(count, kRangeThreads * kValues), kMostRangeBlocks);
-  with_half(work.x.type, [&](auto type) {
-    norm_observe_kernel<decltype(type)><<<blocks, kRangeThreads, 0, stream>>>(work, count, FollowRange{edge});
-  });
-  check_launch("norm_observe");
-}
-
 void cuda_norm_quantize(const NormQuantization& work, CudaStream stream) {
-  const long count = work.x.rows * work.x.channels;
   const long part_rows = rows_of_part(work.x.rows, work.x.channels, kMostPlainBlocks);
-  const bool wide = is_wide(work.x, work.residual, work.y) && is_aligned(work.numbers);
-  if (work.function != nullptr) require_function_fits(wide, work.residual);
+  require_fits(is_wide(work.x, work.residual, work.y) && is_aligned(work.numbers), work.function, work.residual);
   with_half(work.x.type, [&](auto type) {
     using T = decltype(type);
-    if (!wide) {
-      flat_norm_quantize_kernel<T><<<blocks_for(count, kThreads * kValues), kThreads, 0, stream>>>(work, count);
-      return;
-    }
     const auto launch = [&](auto then) {
       norm_quantize_kernel<T, then()><<<blocks_of<kValues>(work.x, part_rows), kThreads, 0, stream>>>(work, part_rows);
     };

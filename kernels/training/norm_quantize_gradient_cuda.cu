@@ -3,7 +3,6 @@
 // it in place of what it was made of.
 #include "kernels/core/divide.h"
 #include "kernels/training/norm_quantize.cuh"
-#include "kernels/training/rounder.cuh"
 
 namespace octet::kernels {
 
@@ -13,126 +12,125 @@ using namespace norm_quantize;
 namespace {
 
 /// The function behind the quantizer, in a thread's channels: what the gradient at its result is multiplied by.
-template <class T, int kPack>
+template <class T>
 struct FunctionSlope {
   Rounder rounder;
   const float* slopes;  ///< by place of a code, in shared memory
-  Pack<float, kPack> gain, offset;
+  Pack<float, kValues> gain, offset;
 
-  __device__ FunctionSlope(const NormQuantizationGradient& work, const Place<kPack>& place)
+  __device__ FunctionSlope(const NormQuantizationGradient& work, const Place<kValues>& place)
       : rounder(qparams_of(work), work.activation), slopes(SharedColumn<float>(work.function->slope).values) {
     if (place.lane >= place.lanes) return;
-    gain = numbers_at<kPack>(work.numbers, kNormGain, work.x.channels, place.column * kPack);
-    offset = numbers_at<kPack>(work.numbers, kNormOffset, work.x.channels, place.column * kPack);
+    gain = numbers_at(work.numbers, kNormGain, work.x.channels, place.column * kValues);
+    offset = numbers_at(work.numbers, kNormOffset, work.x.channels, place.column * kValues);
   }
-  __device__ void multiply(float (&gradient)[kPack], const float (&x)[kPack]) const {
-    float normal[kPack];
+  __device__ void multiply(float (&gradient)[kValues], const float (&x)[kValues]) const {
+    float normal[kValues];
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) normal[i] = fmaf(x[i], gain.value[i], offset.value[i]);
+    for (int i = 0; i < kValues; ++i) normal[i] = fmaf(x[i], gain.value[i], offset.value[i]);
     widen_to(normal, narrowed<T>(normal));
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) gradient[i] *= slopes[rounder.place(rounder.code(normal[i]))];
+    for (int i = 0; i < kValues; ++i) gradient[i] *= slopes[rounder.place(rounder.code(normal[i]))];
   }
 };
 
 /// There is none.
-template <class T, int kPack>
 struct NoFunction {
-  __device__ NoFunction(const NormQuantizationGradient&, const Place<kPack>&) {}
-  __device__ void multiply(float (&)[kPack], const float (&)[kPack]) const {}
+  __device__ NoFunction(const NormQuantizationGradient&, const Place<kValues>&) {}
+  __device__ void multiply(float (&)[kValues], const float (&)[kValues]) const {}
 };
 
-template <class T, int kPack, bool kFunction>
-using Slope = std::conditional_t<kFunction, FunctionSlope<T, kPack>, NoFunction<T, kPack>>;
+template <class T, bool kFunction>
+using Slope = std::conditional_t<kFunction, FunctionSlope<T>, NoFunction>;
 
 /// Another reader's gradient: none, one a row, or one for several rows.
 enum class Also { none, rows, shared };
 
 /// Reads the gradient at y, where the bits let it pass; 0 elsewhere.
-template <class T, int kPack, Also kAlso>
+template <class T, Also kAlso>
 struct MaskedGradient {
-  Pack<T, kPack> dy, also;
+  Pack<T, kValues> dy, also;
   unsigned bits;
 
   /// kLast: no one reads these values again soon.
   template <bool kLast>
-  __device__ void read(const NormQuantizationGradient& work, const Place<kPack>& place, const FastDivide& also_rows,
+  __device__ void read(const NormQuantizationGradient& work, const Place<kValues>& place, const FastDivide& also_rows,
                        long row) {
     const long at = place.at(row);
     const T* const dy_at = static_cast<const T*>(work.dy) + at;
-    dy = kLast ? load_last<kPack>(dy_at) : load<kPack, true>(dy_at, kPack);
+    dy = kLast ? load_last(dy_at) : load<kValues, true>(dy_at, kValues);
     const T* const also_of = static_cast<const T*>(work.also);
     if constexpr (kAlso == Also::rows)
-      also = kLast ? load_last<kPack>(also_of + at) : load<kPack, true>(also_of + at, kPack);
+      also = kLast ? load_last(also_of + at) : load<kValues, true>(also_of + at, kValues);
     if constexpr (kAlso == Also::shared)
-      also = load<kPack, true>(also_of + place.at(also_rows.divide(static_cast<int>(row))), kPack);
-    bits = kPack == 8 ? work.bits[at / 8] : work.bits[at / 8] >> (at % 8);
+      also = load<kValues, true>(also_of + place.at(also_rows.divide(static_cast<int>(row))), kValues);
+    bits = work.bits[at / kValues];
   }
-  __device__ void get(float (&gradient)[kPack]) const {
+  __device__ void get(float (&gradient)[kValues]) const {
     widen_to(gradient, dy);
     if constexpr (kAlso != Also::none) {
-      float more[kPack];
+      float more[kValues];
       widen_to(more, also);
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) gradient[i] += more[i];
+      for (int i = 0; i < kValues; ++i) gradient[i] += more[i];
       widen_to(gradient, narrowed<T>(gradient));
     }
 #pragma unroll
-    for (int i = 0; i < kPack; ++i) gradient[i] = (bits >> i & 1) != 0 ? gradient[i] : 0.0f;
+    for (int i = 0; i < kValues; ++i) gradient[i] = (bits >> i & 1) != 0 ? gradient[i] : 0.0f;
   }
 };
 
 /// Sums of a thread's channels over its rows.
-template <class T, int kPack, Also kAlso, bool kKeeps, bool kFunction>
+template <class T, Also kAlso, bool kKeeps, bool kFunction>
 struct GradientSums {
   const NormQuantizationGradient& work;
-  const Place<kPack>& place;
+  const Place<kValues>& place;
   const FastDivide& also_rows;
-  Slope<T, kPack, kFunction> slope;
-  float mean[kPack], gradients[kPack] = {}, products[kPack] = {};
+  Slope<T, kFunction> slope;
+  float mean[kValues], totals[2][kValues] = {};  ///< of the gradient, and of its products with x - mean
 
   template <int kRows>
   __device__ void take(long first) {
-    MaskedGradient<T, kPack, kAlso> masked[kRows];
-    Pack<T, kPack> x[kRows];
+    MaskedGradient<T, kAlso> masked[kRows];
+    Pack<T, kValues> x[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const long row = first + r * place.lanes;
       masked[r].template read<kKeeps>(work, place, also_rows, row);
-      x[r] = load<kPack, true>(static_cast<const T*>(work.x.x) + place.at(row), kPack);
+      x[r] = load<kValues, true>(static_cast<const T*>(work.x.x) + place.at(row), kValues);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float gradient[kPack], value[kPack];
+      float gradient[kValues], value[kValues];
       masked[r].get(gradient);
       widen_to(value, x[r]);
       slope.multiply(gradient, value);
 #pragma unroll
-      for (int i = 0; i < kPack; ++i) {
-        gradients[i] += gradient[i];
-        products[i] = fmaf(gradient[i], value[i] - mean[i], products[i]);
+      for (int i = 0; i < kValues; ++i) {
+        totals[0][i] += gradient[i];
+        totals[1][i] = fmaf(gradient[i], value[i] - mean[i], totals[1][i]);
       }
       if constexpr (kKeeps)
-        store<kPack, true>(narrowed<T>(gradient), static_cast<T*>(work.masked) + place.at(first + r * place.lanes),
-                           kPack);
+        store<kValues, true>(narrowed<T>(gradient), static_cast<T*>(work.masked) + place.at(first + r * place.lanes),
+                             kValues);
     }
   }
 };
 
 /// Writes each part's sums of the masked gradient and of its products with x - mean to parts [part][2][channels].
-template <class T, int kPack, Also kAlso, bool kKeeps, bool kFunction>
+template <class T, Also kAlso, bool kKeeps, bool kFunction>
 __global__ void __launch_bounds__(kThreads, blocks_at_once(kFunction))
     norm_gradient_sums_kernel(NormQuantizationGradient work, FastDivide also_rows, long part_rows) {
-  const Place<kPack> place(work.x, blockIdx.x, part_rows);
-  GradientSums<T, kPack, kAlso, kKeeps, kFunction> sums{work, place, also_rows, {work, place}};
+  const Place<kValues> place(work.x, blockIdx.x, part_rows);
+  GradientSums<T, kAlso, kKeeps, kFunction> sums{work, place, also_rows, {work, place}};
 #pragma unroll
-  for (int i = 0; i < kPack; ++i)
+  for (int i = 0; i < kValues; ++i)
     sums.mean[i] = place.lane < place.lanes ? work.numbers[place.channel(i)] : 0.0f;  // kNormMean is the first
   constexpr int kRows = rows_at_once(kAlso == Also::none ? 2 : 3);
   long row = place.row;
   for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) sums.template take<kRows>(row);
   for (; row < place.end; row += place.lanes) sums.template take<1>(row);
-  write_sums_of_part(place, sums.gradients, sums.products, work.x.channels, work.parts);
+  write_sums_of_part(place, sums.totals, work.x.channels, work.parts);
 }
 
 /// Adds up the parts to the gradients of weight and bias, and to the slopes with which dx is linear in the masked
@@ -155,31 +153,31 @@ __global__ void __launch_bounds__(kSumThreads) norm_slopes_kernel(NormQuantizati
 }
 
 /// Writes dx of a thread's channels.
-template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
+template <class T, Also kAlso, bool kMasked, bool kFunction>
 struct InputGradients {
   const NormQuantizationGradient& work;
-  const Place<kPack>& place;
+  const Place<kValues>& place;
   const FastDivide& also_rows;
-  Slope<T, kPack, kFunction> slope;
-  Pack<float, kPack> of_gradient, of_x, offset;
+  Slope<T, kFunction> slope;
+  Pack<float, kValues> of_gradient, of_x, offset;
 
   template <int kRows>
   __device__ void take(long first) const {
-    MaskedGradient<T, kPack, kAlso> masked[kRows];
-    Pack<T, kPack> x[kRows], kept[kRows];
+    MaskedGradient<T, kAlso> masked[kRows];
+    Pack<T, kValues> x[kRows], kept[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const long row = first + r * place.lanes, at = place.at(row);
       if constexpr (kMasked) {
-        kept[r] = load_last<kPack>(static_cast<const T*>(work.masked) + at);
+        kept[r] = load_last(static_cast<const T*>(work.masked) + at);
       } else {
         masked[r].template read<true>(work, place, also_rows, row);
       }
-      x[r] = load_last<kPack>(static_cast<const T*>(work.x.x) + at);
+      x[r] = load_last(static_cast<const T*>(work.x.x) + at);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      float gradient[kPack], value[kPack];
+      float gradient[kValues], value[kValues];
       if constexpr (kMasked) {
         widen_to(gradient, kept[r]);
       } else {
@@ -188,25 +186,24 @@ struct InputGradients {
       widen_to(value, x[r]);
       slope.multiply(gradient, value);
 #pragma unroll
-      for (int i = 0; i < kPack; ++i)
+      for (int i = 0; i < kValues; ++i)
         gradient[i] = fmaf(of_gradient.value[i], gradient[i], fmaf(of_x.value[i], value[i], offset.value[i]));
-      store<kPack, true>(narrowed<T>(gradient), static_cast<T*>(work.dx) + place.at(first + r * place.lanes), kPack);
+      store<kValues, true>(narrowed<T>(gradient), static_cast<T*>(work.dx) + place.at(first + r * place.lanes),
+                           kValues);
     }
   }
 };
 
 /// The parts are taken in descending order, since the last rows are still in the cache.
-template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
+template <class T, Also kAlso, bool kMasked, bool kFunction>
 __global__ void __launch_bounds__(kThreads, blocks_at_once(kFunction))
     norm_input_gradient_kernel(NormQuantizationGradient work, FastDivide also_rows, long part_rows) {
-  const Place<kPack> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
-  const Slope<T, kPack, kFunction> of_function(work, place);
+  const Place<kValues> place(work.x, gridDim.x - 1 - blockIdx.x, part_rows);
+  const Slope<T, kFunction> of_function(work, place);
   if (place.lane >= place.lanes) return;
-  const auto slope = [&](int which) {
-    return numbers_at<kPack>(work.slopes, which, work.x.channels, place.column * kPack);
-  };
-  const InputGradients<T, kPack, kAlso, kMasked, kFunction> gradients{work,     place,    also_rows, of_function,
-                                                                      slope(0), slope(1), slope(2)};
+  const auto slope = [&](int which) { return numbers_at(work.slopes, which, work.x.channels, place.column * kValues); };
+  const InputGradients<T, kAlso, kMasked, kFunction> gradients{work,     place,    also_rows, of_function,
+                                                               slope(0), slope(1), slope(2)};
   constexpr int kRows = rows_at_once(kAlso == Also::none ? 2 : 3);
   long row = place.row;
   for (; row + (kRows - 1) * place.lanes < place.end; row += kRows * place.lanes) gradients.template take<kRows>(row);
@@ -214,54 +211,43 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(kFunction))
 }
 
 /// Launches both passes and what joins the parts between them.
-template <class T, int kPack, Also kAlso, bool kMasked, bool kFunction>
+template <class T, Also kAlso, bool kMasked, bool kFunction>
 void launch(const NormQuantizationGradient& work, CudaStream stream) {
   const BatchNormShare& x = work.x;
   const FastDivide also_rows(static_cast<uint32_t>(work.also_rows));
   constexpr long kBlocks = kFunction ? kSmallWave : kWave;
   const long sum_rows = rows_of_part(x.rows, x.channels, 2 * kBlocks, kBlocks);
-  norm_gradient_sums_kernel<T, kPack, kAlso, kMasked, kFunction>
-      <<<blocks_of<kPack>(x, sum_rows), kThreads, 0, stream>>>(work, also_rows, sum_rows);
+  norm_gradient_sums_kernel<T, kAlso, kMasked, kFunction>
+      <<<blocks_of<kValues>(x, sum_rows), kThreads, 0, stream>>>(work, also_rows, sum_rows);
   check_launch("norm_quantize_gradient's sums");
   norm_slopes_kernel<<<blocks_for(x.channels, kSumChannels), kSumThreads, 0, stream>>>(work,
                                                                                        parts_of(x.rows, sum_rows));
   check_launch("norm_quantize_gradient's slopes");
   const long part_rows = rows_of_part(x.rows, x.channels, 4 * kBlocks, kBlocks);
-  norm_input_gradient_kernel<T, kPack, kMasked ? Also::none : kAlso, kMasked, kFunction>
-      <<<blocks_of<kPack>(x, part_rows), kThreads, 0, stream>>>(work, also_rows, part_rows);
+  norm_input_gradient_kernel<T, kMasked ? Also::none : kAlso, kMasked, kFunction>
+      <<<blocks_of<kValues>(x, part_rows), kThreads, 0, stream>>>(work, also_rows, part_rows);
   check_launch("norm_quantize_gradient");
 }
 
 template <class T, bool kMasked, bool kFunction>
-void launch_wide(const NormQuantizationGradient& work, CudaStream stream) {
+void launch(const NormQuantizationGradient& work, CudaStream stream) {
   if (work.also == nullptr) {
-    launch<T, kValues, Also::none, kMasked, kFunction>(work, stream);
+    launch<T, Also::none, kMasked, kFunction>(work, stream);
   } else if (work.also_rows == 1) {
-    launch<T, kValues, Also::rows, kMasked, kFunction>(work, stream);
+    launch<T, Also::rows, kMasked, kFunction>(work, stream);
   } else {
-    launch<T, kValues, Also::shared, kMasked, kFunction>(work, stream);
+    launch<T, Also::shared, kMasked, kFunction>(work, stream);
   }
 }
 
 template <class T>
-void launch_wide(const NormQuantizationGradient& work, CudaStream stream) {
+void launch(const NormQuantizationGradient& work, CudaStream stream) {
   if (work.function != nullptr) {
-    launch_wide<T, false, true>(work, stream);
+    launch<T, false, true>(work, stream);
   } else if (work.masked != nullptr) {
-    launch_wide<T, true, false>(work, stream);
+    launch<T, true, false>(work, stream);
   } else {
-    launch_wide<T, false, false>(work, stream);
-  }
-}
-
-template <class T>
-void launch_narrow(const NormQuantizationGradient& work, CudaStream stream) {
-  if (work.masked != nullptr) {
-    work.also != nullptr ? launch<T, 1, Also::rows, true, false>(work, stream)
-                         : launch<T, 1, Also::none, true, false>(work, stream);
-  } else {
-    work.also != nullptr ? launch<T, 1, Also::rows, false, false>(work, stream)
-                         : launch<T, 1, Also::none, false, false>(work, stream);
+    launch<T, false, false>(work, stream);
   }
 }
 
@@ -270,13 +256,10 @@ void launch_narrow(const NormQuantizationGradient& work, CudaStream stream) {
 void cuda_norm_quantize_gradient(const NormQuantizationGradient& work, CudaStream stream) {
   const bool wide =
       is_wide(work.x, work.dy, work.dx) && is_aligned(work.also) && is_aligned(work.masked) && is_aligned(work.slopes);
-  if (work.function != nullptr) require_function_fits(wide, work.masked);
-  if (work.also_rows != 1 && (!wide || work.also_rows < 1 || work.x.rows >= 1L << 31))
-    throw promise_error("norm_quantize: rows share a gradient only with aligned channels in eights");
-  with_half(work.x.type, [&](auto type) {
-    using T = decltype(type);
-    wide ? launch_wide<T>(work, stream) : launch_narrow<T>(work, stream);
-  });
+  require_fits(wide, work.function, work.masked);
+  if (work.also_rows < 1 || (work.also_rows != 1 && work.x.rows >= 1L << 31))
+    throw promise_error("norm_quantize: fewer than 2^31 rows share a gradient");
+  with_half(work.x.type, [&](auto type) { launch<decltype(type)>(work, stream); });
 }
 
 }  // namespace octet::kernels

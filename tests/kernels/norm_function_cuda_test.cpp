@@ -12,6 +12,7 @@
 #include "kernels/training/norm_quantize.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/cuda_tensors.h"
+#include "tests/kernels/plain_norm.h"
 
 namespace octet::kernels {
 namespace {

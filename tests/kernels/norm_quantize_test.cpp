@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The definition of BatchNorm with its gradients, in double, and the quotient that its kernel rounds.
-#include "kernels/training/norm_quantize.h"
-
+// What norm_quantize.h is compared with, BatchNorm with its gradients in double, and the quotient that its kernel
+// rounds.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "kernels/training/fake_quantize.h"
+#include "tests/kernels/plain_norm.h"
 
 namespace octet::kernels {
 namespace {
