@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/bench/convolutions.h"
+#include "src/bench/bench.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a network takes of the machine: the minimum time of a node on a GPU, which is the bytes and operations that it
 // needs over the GPU's rates, and the energy of a measurement.
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 
 #include <fmt/format.h>
 

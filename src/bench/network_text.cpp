@@ -7,7 +7,7 @@
 #include <set>
 
 #include "src/base/text.h"
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 #include "src/report/html.h"
 #include "src/report/svg.h"
 

@@ -3,8 +3,7 @@
 
 #include <tuple>
 
-#include "src/bench/convolutions.h"
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "src/base/error.h"
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 #include "tests/eval/fakes.h"
 
 namespace octet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,7 @@
 
 #include "src/base/files.h"
 #include "src/base/threads.h"
-#include "src/bench/convolutions.h"
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 #include "src/engine/engine.h"
 #include "tools/octet/bench.h"
 #include "tools/octet/measured_run.h"

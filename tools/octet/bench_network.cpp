@@ -17,7 +17,7 @@
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"
-#include "src/bench/network.h"
+#include "src/bench/bench.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"

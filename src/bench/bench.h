@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of a network and of its layers on random images (zeros would be faster than real data), the energy they take by
-// the counters of the GPU (NVML) and of the processors' packages (RAPL), and the minimum times that a GPU allows, with
-// which `octet bench --layers` and `--layers-of` compare kernels; all as text, and as charts that are complete SVG
-// files.
+// Times of a network and of its layers on random images (zeros would be faster than real data), and of its convolutions
+// compared with other libraries'; the energy they take by the counters of the GPU (NVML) and of the processors'
+// packages (RAPL), and the minimum times that a GPU allows, with which `octet bench --layers` and `--layers-of` compare
+// kernels; all as text, and as charts that are complete SVG files.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "src/cuda/device.h"
 #include "src/engine/engine.h"
+#include "src/engine/time_convolutions.h"
 #include "src/net/int8_graph.h"
 
 namespace octet {
@@ -155,5 +157,54 @@ struct SweepPoint {
 /// Returns a chart of one or more points. If the points have a batch, it is over the batch, with one curve for each
 /// engine and size; else over the size, with one curve for each engine.
 std::string svg_sweep(const std::string& title, const std::vector<SweepPoint>& points);
+
+// Times of every distinct convolution of a network on octet's CUDA kernels, cuDNN int8, cuDNN fp16 and CUTLASS int8.
+
+/// A convolution of a network. Those with the same geometry, residual and clamp are one.
+struct DistinctConv {
+  int node = 0;             ///< the first node
+  int count = 0;            ///< how often it occurs
+  std::string description;  ///< "64, 56x56 -> 256, 1x1 + residual"
+};
+
+/// Returns the distinct convolutions of a network, in its order.
+std::vector<DistinctConv> distinct_convolutions(const Int8Graph& graph);
+
+inline constexpr std::array<const char*, kContestants> kContestantNames = {"cuda int8", "cudnn int8", "cudnn fp16",
+                                                                           "cutlass int8"};
+
+/// The times of one convolution.
+struct ConvRow {
+  DistinctConv conv;
+  long multiply_adds = 0;                  ///< of one batch
+  std::array<long, kContestants> bytes{};  ///< of one batch: input, residual, weights and output, each once
+  ConvolutionTimes times{};
+  double floor_ms = 0;  ///< the minimum time on this GPU; 0 if its rates are not known (chip_rates)
+};
+
+/// The times of all convolutions.
+struct ConvBench {
+  std::string network, machine;  ///< machine: "NVIDIA H200, cuDNN 9.19.0"
+  int batch = 0;
+  std::vector<Contestant> contestants;  ///< those that were measured; the rest of each array is empty
+  std::vector<ConvRow> convs;
+  int compared = 0;                             ///< rows that all contestants ran
+  std::array<double, kContestants> weighted{};  ///< milliseconds of those rows, weighted by count
+  double weighted_floor = 0;                    ///< their floors, weighted likewise
+  std::optional<ChipRates> rates = {};          ///< of the GPU, for floors
+};
+
+/// Times the convolutions of a graph with symmetric_s8 activations. Throws what time_convolutions() throws.
+ConvBench bench_convolutions(const Int8Graph& graph, const TimingOptions& options);
+
+/// Returns whether every contestant ran this row: only such rows are compared.
+bool all_ran(const ConvBench& bench, const ConvRow& row);
+
+/// Appends a measured row and updates the sums.
+void add_row(ConvBench& bench, ConvRow row);
+
+/// Returns a table of times, TOPS, GB/s, the floor, and cuda's time relative to it and to cuDNN's; then the weighted
+/// sums and why contestants did not run.
+std::string describe(const ConvBench& bench);
 
 }  // namespace octet
