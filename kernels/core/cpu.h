@@ -1,6 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// One plain loop, compiled once for each instruction set. Every path runs the same source, so all give the same bytes.
+// The instruction sets of CPUs, and one plain loop compiled once for each of them: every path runs the same source, so
+// all give the same bytes.
 #pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace octet::kernels {
+
+/// Instruction sets. avx_vnni is AVX2 with vpdpbusd, avx512_vnni means AVX-512 F, BW, VL, DQ and VNNI, amx adds tiles
+/// and TDPBUSD; neon is what every aarch64 processor has, dotprod (ARMv8.2) adds SDOT, i8mm (ARMv8.6) USMMLA.
+enum class CpuIsa { portable, avx2, avx_vnni, avx512_vnni, amx, neon, dotprod, i8mm };
+
+/// The paths of this build, from the fastest to the slowest.
+#if defined(__x86_64__)
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::amx, CpuIsa::avx512_vnni, CpuIsa::avx_vnni, CpuIsa::avx2,
+                                      CpuIsa::portable};
+#elif defined(__aarch64__)
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::i8mm, CpuIsa::dotprod, CpuIsa::neon, CpuIsa::portable};
+#else
+inline constexpr CpuIsa kCpuIsas[] = {CpuIsa::portable};
+#endif
+
+/// Returns the instruction set that a path uses for all but convolutions: AMX and AVX-VNNI have no more for these.
+constexpr CpuIsa vector_isa(CpuIsa isa) {
+  return isa == CpuIsa::amx ? CpuIsa::avx512_vnni : isa == CpuIsa::avx_vnni ? CpuIsa::avx2 : isa;
+}
+
+std::string_view cpu_isa_name(CpuIsa isa);  ///< the name in CompileOptions::kernels, such as "avx512_vnni"
+bool cpu_isa_available(CpuIsa isa);         ///< whether this processor and operating system can run it
+std::vector<CpuIsa> available_cpu_isas();   ///< those of kCpuIsas that are available, in that order
+CpuIsa best_cpu_isa();                      ///< the fastest available instruction set
+
+}  // namespace octet::kernels
 
 // Defines NAME_for(isa), which returns a function that calls LOOP compiled for `isa`. LOOP is an always_inline
 // function, vectorised inside callers with a target attribute. PARAMETERS and ARGUMENTS are parenthesised lists without

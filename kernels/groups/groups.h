@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "kernels/conv/conv2d.h"
-#include "kernels/conv/cuda_conv2d.h"
 #include "kernels/core/cuda.h"
 #include "kernels/operators/pool.h"
 

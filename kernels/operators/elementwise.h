@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "kernels/conv/cpu_conv2d.h"
 #include "kernels/core/codes.h"
+#include "kernels/core/cpu.h"
 #include "kernels/core/cuda.h"
 
 namespace octet::kernels {

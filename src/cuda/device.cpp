@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/cuda/check.h"
 
 namespace octet {

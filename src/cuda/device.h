@@ -41,7 +41,7 @@ int current_gpu();
 /// not usable and says how many GPUs there are.
 const GpuStatus& gpu_status(int gpu = kCurrentGpu);
 
-/// Returns the calling thread's current GPU in the form in which kernels take it (kernels/conv/cuda_conv2d.h).
+/// Returns the calling thread's current GPU in the form in which kernels take it (kernels/conv/conv2d.h).
 kernels::CudaGpu this_gpu();
 
 /// Makes a GPU current in this thread while the guard lives: memory, streams, events and launches go to it. Then the

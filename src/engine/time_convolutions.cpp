@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/base/numbers.h"
 #include "src/base/progress.h"

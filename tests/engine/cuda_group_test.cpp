@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/cuda_program.h"

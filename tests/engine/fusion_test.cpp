@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/engine/engine.h"
 #include "tests/engine/network_builder.h"
 #include "tests/engine/random_network.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/same_bytes.h"
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/core/cpu.h"
 #include "src/engine/engine.h"
 
 namespace octet::test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/operators/elementwise.h"
 #include "tests/kernels/guarded_bytes.h"
 

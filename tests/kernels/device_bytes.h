@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 

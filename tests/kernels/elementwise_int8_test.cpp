@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/conv/conv2d.h"
 #include "kernels/operators/channel_lookup.h"
 #include "kernels/operators/copies.h"
 #include "kernels/operators/pixels.h"

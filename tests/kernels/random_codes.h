@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/core/codes.h"
 
 namespace octet::kernels::testing {

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/conv/conv2d.h"
+
 namespace octet::kernels {
 namespace {
 

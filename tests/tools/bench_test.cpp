@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/core/cpu.h"
 #include "src/base/files.h"
 #include "src/base/threads.h"
 #include "src/engine/engine.h"

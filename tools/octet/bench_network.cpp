@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/core/cpu.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
 #include "src/base/threads.h"

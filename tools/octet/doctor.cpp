@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/core/cpu.h"
 #include "src/base/text.h"
 #include "src/engine/engine.h"
 #include "tools/octet/commands.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a convolution against the contract of cpu_conv2d.h, finds out which instruction sets the machine has, and
+// Checks a convolution against the contract with the cpu engine, finds out which instruction sets the machine has, and
 // picks the path that runs the convolution.
-#include "kernels/conv/cpu_conv2d.h"
+
+#include "kernels/conv/conv2d.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "kernels/conv/conv2d.h"
 #include "kernels/conv/cpu/paths.h"
 #include "kernels/operators/elementwise.h"
 #include "src/base/error.h"

@@ -13,7 +13,6 @@
 
 #include "kernels/conv/conv2d.h"
 #include "kernels/conv/cpu/micro_kernels.h"
-#include "kernels/conv/cpu_conv2d.h"
 #include "kernels/core/divide.h"
 
 namespace octet::kernels {

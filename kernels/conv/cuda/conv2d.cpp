@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a convolution against the contract of cuda_conv2d.h and passes it to the families that can run it; packs the
-// constants that every family reads.
-#include "kernels/conv/cuda_conv2d.h"
+// Checks a convolution against the contract with the cuda engine and passes it to the families that can run it; packs
+// the constants that every family reads.
+#include "kernels/conv/conv2d.h"
 
 #include <array>
 #include <climits>
 #include <cstring>
 
-#include "kernels/conv/conv2d.h"
 #include "kernels/conv/cuda/family.h"
 #include "src/base/error.h"
 

@@ -4,9 +4,9 @@
 // and how kernels on tensor cores do it with the fragments of sums that a thread holds. Include it in .cu files only.
 #pragma once
 
+#include "kernels/conv/conv2d.h"
 #include "kernels/conv/cuda/family.h"
 #include "kernels/conv/cuda/rounding.h"
-#include "kernels/conv/cuda_conv2d.h"
 #include "kernels/core/codes.cuh"
 
 namespace octet::kernels {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of kernels behind cuda_conv2d.h, and the constants at the head of their packed data. Internal to
+// The families of kernels behind cuda_conv2d(), and the constants at the head of their packed data. Internal to
 // kernels/conv and kernels/groups.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 
 namespace octet::kernels {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/core/codes.h"
 #include "src/base/threads.h"
 #include "src/engine/engine.h"

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/core/cuda.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/groups/conv_lookup.h"
 #include "kernels/groups/groups.h"
 #include "src/cuda/device.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/base/random.h"
 #include "src/engine/fusion.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/core/cuda.h"
 #include "kernels/operators/elementwise.h"
 #include "src/cuda/memory.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/choice.h"
 #include "src/engine/cuda/cuda_program.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cpu_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/threads.h"
 
 namespace {

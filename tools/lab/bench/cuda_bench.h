@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/numbers.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"

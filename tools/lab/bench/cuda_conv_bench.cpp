@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "kernels/operators/copies.h"
 #include "kernels/operators/elementwise.h"
 #include "kernels/operators/pixels.h"

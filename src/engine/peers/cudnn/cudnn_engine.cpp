@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "kernels/conv/cuda_conv2d.h"
+#include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/cuda/device.h"
 #include "src/engine/peers/cudnn/libraries.h"
