@@ -32,37 +32,31 @@ bool cpu_isa_available(CpuIsa isa);         ///< whether this processor and oper
 std::vector<CpuIsa> available_cpu_isas();   ///< those of kCpuIsas that are available, in that order
 CpuIsa best_cpu_isa();                      ///< the fastest available instruction set
 
-}  // namespace octet::kernels
-
-// Defines NAME_for(isa), which returns a function that calls LOOP compiled for `isa`. LOOP is an always_inline
-// function, vectorised inside callers with a target attribute. PARAMETERS and ARGUMENTS are parenthesised lists without
-// the isa.
 #if defined(__x86_64__)
-#define OCTET_TARGET_AVX2 [[gnu::target("avx2,fma")]]
-#define OCTET_TARGET_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")]]
-#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS)           \
-  namespace {                                                           \
-  OCTET_TARGET_AVX512 void NAME##_avx512 PARAMETERS { LOOP ARGUMENTS; } \
-  OCTET_TARGET_AVX2 void NAME##_avx2 PARAMETERS { LOOP ARGUMENTS; }     \
-  void NAME##_portable PARAMETERS { LOOP ARGUMENTS; }                   \
-  auto* NAME##_for(CpuIsa isa) {                                        \
-    switch (vector_isa(isa)) {                                          \
-      case CpuIsa::avx512_vnni:                                         \
-        return &NAME##_avx512;                                          \
-      case CpuIsa::avx2:                                                \
-        return &NAME##_avx2;                                            \
-      default:                                                          \
-        return &NAME##_portable;                                        \
-    }                                                                   \
-  }                                                                     \
-  }
-#else  // what the compiler assumes anyway is all that such a loop uses: on aarch64 NEON and fused multiply-add
-#define OCTET_FOR_EACH_ISA(NAME, LOOP, PARAMETERS, ARGUMENTS) \
-  namespace {                                                 \
-  void NAME##_everywhere PARAMETERS { LOOP ARGUMENTS; }       \
-  auto* NAME##_for(CpuIsa) { return &NAME##_everywhere; }     \
-  }
+template <auto kLoop, class... Arguments>
+[[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")]] void run_avx512(
+    const Arguments&... arguments) {
+  kLoop(arguments...);
+}
+template <auto kLoop, class... Arguments>
+[[gnu::target("avx2,fma")]] void run_avx2(const Arguments&... arguments) {
+  kLoop(arguments...);
+}
 #endif
+
+/// Calls kLoop(arguments...), compiled for `isa`. kLoop is an always_inline function, vectorised inside callers with a
+/// target attribute. Elsewhere than on x86-64 it uses what the compiler assumes anyway: on aarch64 NEON and fused
+/// multiply-add.
+template <auto kLoop, class... Arguments>
+void run_on(CpuIsa isa, const Arguments&... arguments) {
+#if defined(__x86_64__)
+  if (vector_isa(isa) == CpuIsa::avx512_vnni) return run_avx512<kLoop>(arguments...);
+  if (vector_isa(isa) == CpuIsa::avx2) return run_avx2<kLoop>(arguments...);
+#endif
+  kLoop(arguments...);
+}
+
+}  // namespace octet::kernels
 
 // OCTET_CLONES before a function makes the compiler emit one copy for each instruction set; the loader picks the best
 // one that the machine has. It is for plain loops whose results do not depend on the width of vectors. OCTET_FMA_CLONES

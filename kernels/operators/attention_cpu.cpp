@@ -146,11 +146,6 @@ struct Panels {
 
 }  // namespace
 
-OCTET_FOR_EACH_ISA(matmul, matmul_loop,
-                   (const MatmulShape& shape, const MatmulParams& params, Range units, const uint8_t* a,
-                    const uint8_t* b, void* y, void* workspace),
-                   (shape, params, units, a, b, y, workspace))
-
 int cpu_matmul_units(const MatmulShape& shape) { return shape.heads * column_blocks(shape); }
 
 size_t cpu_matmul_workspace(const MatmulShape& shape) {
@@ -191,7 +186,7 @@ void cpu_matmul_u8(CpuIsa isa, const MatmulShape& shape, const MatmulParams& par
 #if defined(__x86_64__)
   if (vector_isa(isa) == CpuIsa::avx512_vnni) return matmul_avx512_vnni(shape, params, units, a, b, y, workspace);
 #endif
-  matmul_for(isa)(shape, params, units, a, b, y, workspace);
+  run_on<matmul_loop>(isa, shape, params, units, a, b, y, workspace);
 }
 
 namespace {
@@ -225,13 +220,9 @@ namespace {
 
 }  // namespace
 
-OCTET_FOR_EACH_ISA(softmax, softmax_loop,
-                   (const SoftmaxShape& shape, const SoftmaxParams& params, Range pixels, const uint8_t* x, void* y),
-                   (shape, params, pixels, x, y))
-
 void cpu_softmax_u8(CpuIsa isa, const SoftmaxShape& shape, const SoftmaxParams& params, Range pixels, const uint8_t* x,
                     void* y) {
-  softmax_for(isa)(shape, params, pixels, x, y);
+  run_on<softmax_loop>(isa, shape, params, pixels, x, y);
 }
 
 }  // namespace octet::kernels

@@ -83,13 +83,9 @@ struct Corners {
 
 }  // namespace
 
-OCTET_FOR_EACH_ISA(bilinear, bilinear_loop,
-                   (const BilinearShape& shape, const BilinearParams& params, Range rows, const uint8_t* x, void* y),
-                   (shape, params, rows, x, y))
-
 void cpu_bilinear_u8(CpuIsa isa, const BilinearShape& shape, const BilinearParams& params, Range rows, const uint8_t* x,
                      void* y) {
-  bilinear_for(isa)(shape, params, rows, x, y);
+  run_on<bilinear_loop>(isa, shape, params, rows, x, y);
 }
 
 }  // namespace octet::kernels

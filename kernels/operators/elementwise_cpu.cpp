@@ -143,39 +143,19 @@ inline bool all_in_one_run(const ElementwiseShape& s) {
 
 }  // namespace
 
-OCTET_FOR_EACH_ISA(requantize, requantize_loop,
-                   (const ElementwiseShape& shape, const RequantizeParams& params, Range range, const uint8_t* x,
-                    void* y),
-                   (shape, params, range, x, y))
-
-OCTET_FOR_EACH_ISA(add, add_loop,
-                   (const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,
-                    const uint8_t* other, void* y),
-                   (shape, params, range, x, other, y))
-
-OCTET_FOR_EACH_ISA(mul, mul_loop,
-                   (const ElementwiseShape& shape, const MulParams& params, Range range, const uint8_t* x,
-                    const uint8_t* other, void* y),
-                   (shape, params, range, x, other, y))
-
-OCTET_FOR_EACH_ISA(prelu, prelu_loop,
-                   (const ElementwiseShape& shape, const PreluParams& params, const float* slopes, Range range,
-                    const uint8_t* x, void* y),
-                   (shape, params, slopes, range, x, y))
-
 void cpu_requantize_u8(CpuIsa isa, const ElementwiseShape& shape, const RequantizeParams& params, Range range,
                        const uint8_t* x, void* y) {
-  requantize_for(isa)(shape, params, range, x, y);
+  run_on<requantize_loop>(isa, shape, params, range, x, y);
 }
 
 void cpu_add_u8(CpuIsa isa, const ElementwiseShape& shape, const AddParams& params, Range range, const uint8_t* x,
                 const uint8_t* other, void* y) {
-  add_for(isa)(shape, params, range, x, other, y);
+  run_on<add_loop>(isa, shape, params, range, x, other, y);
 }
 
 void cpu_prelu_u8(CpuIsa isa, const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
                   Range range, const uint8_t* x, void* y) {
-  prelu_for(isa)(shape, params, slopes, range, x, y);
+  run_on<prelu_loop>(isa, shape, params, slopes, range, x, y);
 }
 
 #if defined(__x86_64__)
@@ -214,7 +194,7 @@ void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& para
   if (vector_isa(isa) == CpuIsa::avx512_vnni && !params.y.float_output)
     return mul_avx512(shape, params, range, x, other, static_cast<uint8_t*>(y));
 #endif
-  mul_for(isa)(shape, params, range, x, other, y);
+  run_on<mul_loop>(isa, shape, params, range, x, other, y);
 }
 
 void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long count, uint8_t* y) {

@@ -169,23 +169,14 @@ template <int Lanes>
 
 }  // namespace
 
-OCTET_FOR_EACH_ISA(max_pool, max_pool_loop,
-                   (const PoolShape& shape, const MaxPoolParams& params, Range rows, const uint8_t* x, uint8_t* y),
-                   (shape, params, rows, x, y))
-
-OCTET_FOR_EACH_ISA(avg_pool, avg_pool_loop,
-                   (const PoolShape& shape, const AvgPoolParams& params, const AvgPoolPart& part, const uint8_t* x,
-                    void* y),
-                   (shape, params, part, x, y))
-
 void cpu_max_pool_u8(CpuIsa isa, const PoolShape& shape, const MaxPoolParams& params, Range rows, const uint8_t* x,
                      uint8_t* y) {
-  max_pool_for(isa)(shape, params, rows, x, y);
+  run_on<max_pool_loop>(isa, shape, params, rows, x, y);
 }
 
 void cpu_avg_pool_u8(CpuIsa isa, const PoolShape& shape, const AvgPoolParams& params, const AvgPoolPart& part,
                      const uint8_t* x, void* y) {
-  avg_pool_for(isa)(shape, params, part, x, y);
+  run_on<avg_pool_loop>(isa, shape, params, part, x, y);
 }
 
 }  // namespace octet::kernels
