@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that compute each value by itself: requantize, add, mul, prelu and lookup. A concat is one requantize per
-// input, each into its own channels of the output. The _reference functions are the definitions; the others give their
-// bytes. Arithmetic: kernels/core/quantize.h.
+// Operators that compute each value by itself: requantize, add, mul and prelu (lookup: lookup.h). A concat is one
+// requantize per input, each into its own channels of the output. The _reference functions are the definitions; the
+// others give their bytes. Arithmetic: kernels/core/quantize.h.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +49,6 @@ struct PreluParams {
   CodeOutput y;
 };
 
-/// A function of one value: the stored byte of the output's code, by the stored byte of the input's code.
-struct LookupTable {
-  uint8_t byte[256];
-};
-
 /// Compute one image on the CPU, by definition.
 void requantize_int8_reference(const ElementwiseShape& shape, const RequantizeParams& params, const void* x, void* y);
 void add_int8_reference(const ElementwiseShape& shape, const AddParams& params, const void* x, const void* other,
@@ -62,12 +57,6 @@ void mul_int8_reference(const ElementwiseShape& shape, const MulParams& params, 
                         void* y);
 void prelu_int8_reference(const ElementwiseShape& shape, const PreluParams& params, const float* slopes, const void* x,
                           void* y);  ///< slopes: [channels]
-
-/// Writes table[x] for `count` bytes; y may be x. The same for int8 and uint8.
-void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long count, uint8_t* y);
-
-/// Writes tables[channel][x] for `count` bytes, where byte i is of channel i % channels; tables: [channels, 256].
-void channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y);
 
 /// Compute the pixels of `range` on the cpu engine's path `isa`; all tensors are uint8. When all strides are equal and
 /// y is no slice, the lanes between channels and stride are written too.
@@ -79,9 +68,6 @@ void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& para
                 const uint8_t* other, void* y);
 void cpu_prelu_u8(CpuIsa isa, const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
                   Range range, const uint8_t* x, void* y);
-
-/// lookup_int8_reference() on a path; avx512_vnni holds the table in registers where the processor has VBMI.
-void cpu_lookup_u8(CpuIsa isa, const LookupTable& table, const uint8_t* x, long count, uint8_t* y);
 
 /// The tensors of a batch on the device, [images, shape.pixels, stride].
 struct CudaElementwiseData {
@@ -102,15 +88,6 @@ void cuda_mul_int8(const ElementwiseShape& shape, const MulParams& params, const
 /// slopes: float32 [x_stride] on the device; what stands behind `channels` is read and not used.
 void cuda_prelu_int8(const ElementwiseShape& shape, const PreluParams& params, const float* slopes,
                      const CudaElementwiseData& data, CudaStream stream);
-
-/// lookup_int8_reference() on the GPU, for `count` bytes on the device. It is fast when the addresses and count are
-/// multiples of 16. Throws Error(promise) when the launch fails.
-void cuda_lookup_int8(const LookupTable& table, const uint8_t* x, long count, uint8_t* y, CudaStream stream);
-
-/// channel_lookup_int8() on the GPU, likewise; tables, too, are on the device. It is fast when `channels` is a multiple
-/// of 16 as well.
-void cuda_channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y,
-                              CudaStream stream);
 
 /// Sums of a linear layer that another library has computed: int32 [rows, sum_stride]. y is codes [rows, out_stride],
 /// or float32 with out.float_output.

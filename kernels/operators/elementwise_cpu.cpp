@@ -197,23 +197,4 @@ void cpu_mul_u8(CpuIsa isa, const ElementwiseShape& shape, const MulParams& para
   run_on<mul_loop>(isa, shape, params, range, x, other, y);
 }
 
-void lookup_int8_reference(const LookupTable& table, const uint8_t* x, long count, uint8_t* y) {
-  for (long i = 0; i < count; ++i) y[i] = table.byte[x[i]];
-}
-
-void channel_lookup_int8(const uint8_t* tables, int channels, const uint8_t* x, long count, uint8_t* y) {
-  for (long pixel = 0; pixel < count; pixel += channels)
-    for (int c = 0; c < channels; ++c) y[pixel + c] = tables[c * 256 + x[pixel + c]];
-}
-
-void cpu_lookup_u8(CpuIsa isa, const LookupTable& table, const uint8_t* x, long count, uint8_t* y) {
-#if defined(__x86_64__)
-  if (vector_isa(isa) == CpuIsa::avx512_vnni && __builtin_cpu_supports("avx512vbmi"))
-    return avx512_lookup(table.byte, x, count, y);
-#elif defined(__aarch64__)
-  if (isa != CpuIsa::portable) return neon_lookup(table.byte, x, count, y);
-#endif
-  lookup_int8_reference(table, x, count, y);
-}
-
 }  // namespace octet::kernels

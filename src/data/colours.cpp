@@ -6,7 +6,7 @@
 #include <numbers>
 #include <vector>
 
-#include "kernels/operators/hsv.h"
+#include "kernels/training/hsv.h"
 #include "src/data/place.h"
 
 namespace octet {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/operators/place.h"
+#include "kernels/training/batches.h"
 #include "src/data/dataset.h"
 #include "src/data/place.h"
 #include "src/data/transform.h"

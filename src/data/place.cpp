@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/operators/placed_pixel.h"
+#include "kernels/training/placed_pixel.h"
 
 namespace octet {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/operators/place.h"
+#include "kernels/training/batches.h"
 #include "src/base/random.h"
 #include "src/data/dataset.h"
 #include "src/data/transform.h"

@@ -12,6 +12,7 @@
 #include "kernels/operators/bilinear.h"
 #include "kernels/operators/copies.h"
 #include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "kernels/operators/pool.h"
 #include "src/base/error.h"
 #include "src/net/int8_graph.h"

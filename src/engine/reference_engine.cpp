@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "src/base/threads.h"
 #include "src/engine/lowering.h"
 #include "src/engine/memory_plan.h"

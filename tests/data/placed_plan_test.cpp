@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/operators/placed_pixel.h"
+#include "kernels/training/placed_pixel.h"
 #include "src/data/loader.h"
 #include "tests/data/images.h"
 

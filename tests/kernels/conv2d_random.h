@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/conv/conv2d.h"
-#include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "tests/kernels/guarded_bytes.h"
 
 namespace octet::kernels::testing {

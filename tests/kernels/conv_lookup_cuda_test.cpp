@@ -9,7 +9,7 @@
 #include "kernels/conv/cuda/wgmma/wgmma.h"
 #include "kernels/core/divide.h"
 #include "kernels/groups/groups.h"
-#include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/conv2d_random.h"
 #include "tests/kernels/device_bytes.h"

@@ -11,6 +11,7 @@
 
 #include "kernels/operators/copies.h"
 #include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

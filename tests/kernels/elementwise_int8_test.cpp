@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "kernels/conv/conv2d.h"
-#include "kernels/operators/channel_lookup.h"
 #include "kernels/operators/copies.h"
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 
 namespace octet::kernels {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "tests/cuda/gpu.h"
 #include "tests/kernels/device_bytes.h"
 #include "tests/kernels/random_codes.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/operators/resample.h"
+#include "kernels/training/batches.h"
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "src/data/image_plan.h"

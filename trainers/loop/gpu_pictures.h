@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/core/cuda.h"
-#include "kernels/operators/place.h"
+#include "kernels/training/batches.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/nvjpeg.h"
 #include "src/cuda/stream.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/operators/pixels.h"
+#include "kernels/training/batches.h"
 #include "src/base/error.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "src/base/error.h"
 #include "src/base/threads.h"
 #include "src/cuda/memory.h"

@@ -16,7 +16,7 @@
 #include "kernels/conv/cpu/amx_rows.h"
 #include "kernels/conv/cpu/paths.h"
 #include "kernels/core/divide.h"
-#include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 
 namespace octet::kernels {
 namespace {

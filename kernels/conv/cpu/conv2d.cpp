@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "kernels/conv/cpu/paths.h"
-#include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "src/base/error.h"
 
 #if defined(__aarch64__)

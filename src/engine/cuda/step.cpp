@@ -11,7 +11,7 @@
 #include "kernels/operators/attention.h"
 #include "kernels/operators/bilinear.h"
 #include "kernels/operators/copies.h"
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "kernels/operators/pool.h"
 
 namespace octet {

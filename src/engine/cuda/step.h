@@ -14,7 +14,7 @@
 
 #include "kernels/conv/conv2d.h"
 #include "kernels/core/cuda.h"
-#include "kernels/operators/elementwise.h"
+#include "kernels/operators/lookup.h"
 #include "src/cuda/memory.h"
 #include "src/cuda/stream.h"
 #include "src/engine/lowering.h"

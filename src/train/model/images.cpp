@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/core/quantize.h"
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 

@@ -21,7 +21,7 @@
 #include "kernels/conv/conv2d.h"
 #include "kernels/operators/copies.h"
 #include "kernels/operators/elementwise.h"
-#include "kernels/operators/pixels.h"
+#include "kernels/operators/lookup.h"
 #include "kernels/operators/pool.h"
 #include "src/base/error.h"
 #include "src/cuda/device.h"

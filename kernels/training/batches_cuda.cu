@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/training/batches.h"
+
 #include "kernels/core/launch.cuh"
-#include "kernels/operators/resample.h"
+#include "kernels/training/placed_pixel.h"
 
 namespace octet::kernels {
 namespace {
@@ -91,6 +93,63 @@ void cuda_resample(const ResampleShape& shape, const ResampleBatch& batch, CudaS
   else
     resample_kernel<3><<<blocks, kThreads, 0, stream>>>(shape, batch);
   check_launch("resample");
+}
+
+namespace {
+
+/// A thread makes one pixel; a block a part of a row, whose tiles and weights its threads share in the cache.
+template <int kChannels>
+__global__ void __launch_bounds__(kThreads) place_kernel(PlaceShape shape, PlaceBatch batch) {
+  const int x = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (x < shape.width)
+    write_placed_pixel<kChannels>(shape, batch, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y), x);
+}
+
+}  // namespace
+
+void cuda_place(const PlaceShape& shape, const PlaceBatch& batch, CudaStream stream) {
+  const dim3 blocks(blocks_for(shape.width, kThreads), static_cast<unsigned>(shape.height),
+                    static_cast<unsigned>(shape.batch));
+  if (shape.channels == 1)
+    place_kernel<1><<<blocks, kThreads, 0, stream>>>(shape, batch);
+  else
+    place_kernel<3><<<blocks, kThreads, 0, stream>>>(shape, batch);
+  check_launch("place");
+}
+
+namespace {
+
+constexpr int kAugmentThreads = 256;
+
+/// A thread makes one pixel of the batch.
+__global__ void augment_kernel(AugmentShape shape, AugmentBatch batch) {
+  const long pixel = static_cast<long>(blockIdx.x) * kAugmentThreads + threadIdx.x;
+  const long area = static_cast<long>(shape.height) * shape.width;
+  if (pixel >= shape.batch * area) return;
+  const int n = static_cast<int>(pixel / area), place = static_cast<int>(pixel % area);
+  const int y = place / shape.width, x = place % shape.width;
+  const AugmentedPicture picture = batch.chosen[n];
+  if (place == 0) batch.labels[n] = picture.label;
+
+  const int row = y + picture.top, column = (picture.flip ? shape.width - 1 - x : x) + picture.left;
+  const bool inside = row >= 0 && row < shape.picture_height && column >= 0 && column < shape.picture_width;
+  const bool cut =
+      y >= picture.cut_y && y < picture.cut_y + shape.cutout && x >= picture.cut_x && x < picture.cut_x + shape.cutout;
+  const uint8_t* in =
+      batch.pictures + ((picture.index * shape.picture_height + row) * shape.picture_width + column) * shape.channels;
+  float* out = batch.images + pixel * shape.channels;
+  for (int c = 0; c < shape.channels; ++c) {
+    const uint8_t value = cut ? shape.fill[c] : inside ? in[c] : 0;
+    out[c] = __ldg(batch.tables + c * 256 + value);
+  }
+}
+
+}  // namespace
+
+void cuda_augment(const AugmentShape& shape, const AugmentBatch& batch, CudaStream stream) {
+  const long pixels = static_cast<long>(shape.batch) * shape.height * shape.width;
+  augment_kernel<<<blocks_for(pixels, kAugmentThreads), kAugmentThreads, 0, stream>>>(shape, batch);
+  check_launch("augment");
 }
 
 }  // namespace octet::kernels

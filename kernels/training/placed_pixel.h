@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/operators/place.h"
+#include "kernels/training/batches.h"
 
 namespace octet::kernels {
 
