@@ -15,7 +15,7 @@ namespace octet::kernels {
 
 /// Throws when `status`, of a launch or of its preparation, is an error: LaunchRefused when other kernels can still be
 /// launched, else Error(promise); both name the kernel. Errors while a kernel runs show up later, in check_cuda() of
-/// src/cuda/check.h.
+/// src/cuda/device.h.
 inline void check_launch(const char* kernel, cudaError_t status) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // clears the error, which the next launch would report otherwise

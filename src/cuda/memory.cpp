@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/memory.h"
 
+#include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "src/cuda/check.h"
+#include "src/cuda/device.h"
 
 namespace octet {
 namespace {

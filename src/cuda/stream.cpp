@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/stream.h"
 
-#include "src/cuda/check.h"
+#include <cuda_runtime.h>
+
+#include "src/cuda/device.h"
 
 namespace octet {
 

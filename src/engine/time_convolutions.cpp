@@ -15,7 +15,6 @@
 #include "src/engine/cuda/step.h"
 #include "src/engine/engine.h"
 #include "src/engine/memory_plan.h"
-#include "src/engine/peers/cudnn/libraries.h"
 #include "src/engine/peers/peer.h"
 
 namespace octet {

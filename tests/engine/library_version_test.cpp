@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Versions of cuDNN and cuBLASLt that the engine cudnn takes. Needs no GPU.
-#include "src/engine/peers/cudnn/libraries.h"
+#include "src/engine/peers/peer.h"
 
 #include <gtest/gtest.h>
 

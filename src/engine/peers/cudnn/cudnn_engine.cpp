@@ -8,7 +8,6 @@
 #include "kernels/conv/conv2d.h"
 #include "src/base/error.h"
 #include "src/cuda/device.h"
-#include "src/engine/peers/cudnn/libraries.h"
 #include "src/engine/peers/peer.h"
 #include "src/engine/support.h"
 

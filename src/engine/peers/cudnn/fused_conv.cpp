@@ -18,7 +18,6 @@
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/choice.h"
-#include "src/engine/peers/cudnn/libraries.h"
 #include "src/engine/peers/peer.h"
 
 namespace octet {

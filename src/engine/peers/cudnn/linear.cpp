@@ -14,7 +14,6 @@
 #include "src/cuda/memory.h"
 #include "src/engine/cuda/choice.h"
 #include "src/engine/memory_plan.h"
-#include "src/engine/peers/cudnn/libraries.h"
 #include "src/engine/peers/peer.h"
 
 namespace octet {
@@ -23,7 +22,7 @@ namespace {
 constexpr int kProposals = 16;
 constexpr size_t kMaxWorkspace = size_t{32} << 20;  // NVIDIA's documentation of cublasSetWorkspace, for Hopper
 
-/// The functions that are used, from the library that libraries.h has loaded.
+/// The functions that are used, from the library that cudnn_libraries() has loaded.
 struct CublasLt {
 #define OCTET_CUBLASLT(name) \
   decltype(&cublasLt##name) name = reinterpret_cast<decltype(&cublasLt##name)>(cublaslt_function("cublasLt" #name))

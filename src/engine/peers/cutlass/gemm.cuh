@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A 1x1 convolution as a product of matrices, with the templates of cutlass/gemm for Hopper. No file may also include
-// implicit_gemm.cuh, because the header of GEMM's adapter makes convolutions ambiguous.
+// conv.cuh, because the header of GEMM's adapter makes convolutions ambiguous.
 #pragma once
 
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
