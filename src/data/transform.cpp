@@ -262,15 +262,13 @@ Image evaluation_image(const Image& image, const Transform& transform) {
 }
 
 Transform evaluation_transform(const Shape& input, const Preprocessing& preprocessing) {
-  Transform transform;
-  transform.channels = input.c;
-  transform.height = input.h;
-  transform.width = input.w;
-  transform.fit = preprocessing.fit;
-  transform.resize = preprocessing.resize;
-  transform.even_margin = preprocessing.even_margin;
-  transform.order = preprocessing.order;
-  return transform;
+  return {.channels = input.c,
+          .height = input.h,
+          .width = input.w,
+          .fit = preprocessing.fit,
+          .resize = preprocessing.resize,
+          .even_margin = preprocessing.even_margin,
+          .order = preprocessing.order};
 }
 
 void require_images(const Int8Graph& graph) {

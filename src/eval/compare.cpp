@@ -292,16 +292,13 @@ Comparison compare(const Int8Graph& graph, const std::vector<NamedProgram>& prog
   if (set.indices.empty()) throw data_error(fmt::format("compare: the {} set is empty", set.name));
   Comparison c = empty_comparison(graph, programs);
   std::vector<std::vector<uint8_t>> outputs(graph.nodes.size());
-  LoaderOptions loading;
-  loading.batch_size = batch_size;
-  loading.workers = set.workers;
   const Sharing alone, &sharing = set.sharing ? *set.sharing : alone;
   const std::vector<size_t> mine = sharing.mine(set.indices, batch_size);
   Progress progress("compare", static_cast<long>(set.indices.size()));
   // Differences of programs that do not promise equal codes appear in the table only.
   const auto difference = [&] { return c.promised() ? fmt::format("{} codes differ", c.differing_codes()) : ""; };
   if (!mine.empty()) {
-    Loader loader(*set.dataset, mine, set.transform, loading);
+    Loader loader(*set.dataset, mine, set.transform, {.batch_size = batch_size, .workers = set.workers});
     ThreadPool threads(set.threads > 0 ? set.threads : usable_cores());
     Batch batch;
     for (long number = sharing.rank; loader.next(batch); number += sharing.size) {

@@ -148,10 +148,7 @@ void run_over(const std::vector<size_t>& indices, Program& program, const Evalua
   const FloatBuffers outputs(result.task, options.batch_size);
   double timed_seconds = 0;
   long timed_images = 0;
-  LoaderOptions loading;
-  loading.batch_size = options.batch_size;
-  loading.workers = set.workers;
-  Loader loader(*set.dataset, indices, set.transform, loading);
+  Loader loader(*set.dataset, indices, set.transform, {.batch_size = options.batch_size, .workers = set.workers});
   Batch batch;
   while (loader.next(batch)) {
     throw_if_interrupted();

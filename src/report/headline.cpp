@@ -170,10 +170,9 @@ std::vector<Card> result_cards(const Report& report) {
 }
 
 BarChart accuracy_chart(const Report& report) {
-  BarChart chart;
   const ScoreNames& names = score_names(report.labels);
-  chart.title = fmt::format("Every network's {}", names.score);
-  chart.axis_label = fmt::format("{}, %", names.score);
+  BarChart chart{.title = fmt::format("Every network's {}", names.score),
+                 .axis_label = fmt::format("{}, %", names.score)};
   double lo = 100, hi = 0;
   const Row* shipped = int8_row(report);
   for (const Row& row : report.rows) {

@@ -29,10 +29,7 @@ struct Curve {
 /// Returns one chart of all phases, one after the other along the x axis; each phase is a named band. A line goes
 /// straight from one epoch that has a value to the next that has one.
 std::string curves(const Report& report, const std::string& title, const std::vector<Curve>& wanted) {
-  LineChart chart;
-  chart.title = title;
-  chart.y_label = title;
-  chart.x_label = "epoch";
+  LineChart chart{.title = title, .x_label = "epoch", .y_label = title};
   const auto& epochs = report.epochs;
   for (size_t i = 0; i < epochs.size(); ++i) {
     if (i == 0 || epochs[i].phase != epochs[i - 1].phase) {

@@ -123,12 +123,7 @@ Json epoch_json(const EpochMetrics& m) {
 
 Json histogram_json(const Histogram& h) {
   if (h.counts.empty()) return nullptr;
-  Json json;
-  json["lo"] = h.lo;
-  json["hi"] = h.hi;
-  json["counts"] = h.counts;
-  json["not_finite"] = h.not_finite;
-  return json;
+  return {{"lo", h.lo}, {"hi", h.hi}, {"counts", h.counts}, {"not_finite", h.not_finite}};
 }
 
 Json layer_json(const ReportLayer& layer) {
@@ -163,23 +158,18 @@ Json confusion_json(const Report& report) {
   for (size_t i = 0; i < matrix.size(); ++i) {
     if (matrix[i] > 0) counts.push_back({i / classes, i % classes, matrix[i]});
   }
-  Json json;
-  json["row"] = row->evaluation.name;
-  json["counts"] = std::move(counts);
-  return json;
+  return {{"row", row->evaluation.name}, {"counts", std::move(counts)}};
 }
 
 Json comparison_json(const Comparison& c) {
   if (c.codes() == 0) return nullptr;
   Json layers = Json::array();
   for (const LayerDifference& l : c.layers) {
-    Json layer;
-    layer["layer"] = l.layer;
-    layer["is_logits"] = l.is_logits;
-    layer["codes"] = l.codes;
-    layer["differing"] = l.differing;
-    layer["largest_lsb"] = l.largest_lsb;
-    layers.push_back(std::move(layer));
+    layers.push_back({{"layer", l.layer},
+                      {"is_logits", l.is_logits},
+                      {"codes", l.codes},
+                      {"differing", l.differing},
+                      {"largest_lsb", l.largest_lsb}});
   }
   Json json;
   json["programs"] = c.programs;

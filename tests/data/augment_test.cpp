@@ -63,11 +63,7 @@ using testing::expect_part;
 using testing::noise;
 
 Transform crop_to(int height, int width, int channels = 1) {
-  Transform t;
-  t.height = height;
-  t.width = width;
-  t.channels = channels;
-  return t;
+  return {.channels = channels, .height = height, .width = width};
 }
 
 std::vector<uint8_t> train(const Image& image, const Transform& t, uint64_t key) {

@@ -37,11 +37,7 @@ std::string idx_labels(int count) {
 }
 
 DatasetSpec spec_of(const std::string& format, const TemporaryFolder& folder, const std::string& split) {
-  DatasetSpec spec;
-  spec.format = format;
-  spec.path = folder.path();
-  spec.split = split;
-  return spec;
+  return {.format = format, .path = folder.path(), .split = split};
 }
 
 TEST(Idx, PlainAndGzippedGiveTheSameImages) {
@@ -109,10 +105,7 @@ TEST(Idx, MissingFilesNameTheCure) {
 TEST(Idx, FashionMnistOfDebian) {
   const std::string folder = "/usr/share/datasets/fashion-mnist";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no " << folder << ": apt-get install dataset-fashion-mnist";
-  DatasetSpec spec;
-  spec.format = "fashion_mnist";
-  spec.path = folder;
-  spec.split = "test";
+  DatasetSpec spec{.format = "fashion_mnist", .path = folder, .split = "test"};
   const auto dataset = open_dataset(spec);
   ASSERT_EQ(dataset->size(), 10000u);
   std::vector<int> counts(10);

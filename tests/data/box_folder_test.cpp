@@ -53,12 +53,7 @@ class BoxFolderTest : public ::testing::Test {
                                     annotation(7, kBoxes[2]), annotation(1, {0, 0, 80, 55}, true)));
   }
   DatasetSpec spec(const std::string& split = "train") const {
-    DatasetSpec spec;
-    spec.format = "coco";
-    spec.path = folder_.path();
-    spec.split = split;
-    spec.labels = Labels::boxes;
-    return spec;
+    return {.format = "coco", .path = folder_.path(), .split = split, .labels = Labels::boxes};
   }
   TemporaryFolder folder_;
 };
@@ -181,14 +176,7 @@ TEST_F(BoxFolderTest, BoxesMoveAsPixelsMove) {
   long flipped = 0, cut = 0, dropped = 0, seen = 0;
   for (const Fit fit : {Fit::letterbox_corner, Fit::letterbox, Fit::stretch})
     for (const ChannelOrder order : {ChannelOrder::rgb, ChannelOrder::bgr}) {
-      Transform t;
-      t.height = 96;
-      t.width = 80;
-      t.fit = fit;
-      t.order = order;
-      t.flip = true;
-      t.scale = 0.5;
-      t.translate = 0.3;
+      Transform t{.height = 96, .width = 80, .fit = fit, .flip = true, .scale = 0.5, .translate = 0.3, .order = order};
       for (int epoch = 0; epoch < 60; ++epoch) {
         Loader loader(*dataset, {0}, t, {.batch_size = 1, .train = true, .seed = 3, .epoch = epoch, .workers = 0});
         Batch batch;

@@ -64,13 +64,7 @@ TEST_F(ImageLists, WhatHoldsNoImageIsRefused) {
   expect_part(refusal("all.tar.gz"), "gunzip -k");
 }
 
-Transform transform(Fit fit, int height, int width) {
-  Transform t;
-  t.height = height;
-  t.width = width;
-  t.fit = fit;
-  return t;
-}
+Transform transform(Fit fit, int height, int width) { return {.height = height, .width = width, .fit = fit}; }
 
 const uint8_t* pixel(const Image& image, int y, int x) {
   return &image.pixels[(static_cast<size_t>(y) * image.width + x) * image.channels];

@@ -24,12 +24,7 @@ using testing::tar_member;
 using testing::TemporaryFolder;
 
 DatasetSpec spec_of(const std::string& path, const std::string& split = "", const std::string& classes = "") {
-  DatasetSpec spec;
-  spec.format = "image_folder";
-  spec.path = path;
-  spec.split = split;
-  spec.classes = classes;
-  return spec;
+  return {.format = "image_folder", .path = path, .split = split, .classes = classes};
 }
 
 TEST(ImageFolder, SortedFoldersAndFiles) {

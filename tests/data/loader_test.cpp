@@ -28,14 +28,12 @@ using testing::expect_part;
 constexpr int kImages = 107;
 
 DatasetSpec synthetic(int images = kImages) {
-  DatasetSpec spec;
-  spec.format = "synthetic";
-  spec.split = "train";
-  spec.channels = 3;
-  spec.image_size = 12;
-  spec.synthetic_size = images;
-  spec.synthetic_classes = 7;
-  return spec;
+  return {.format = "synthetic",
+          .split = "train",
+          .channels = 3,
+          .image_size = 12,
+          .synthetic_size = images,
+          .synthetic_classes = 7};
 }
 
 std::vector<size_t> all(size_t count) {
@@ -44,23 +42,10 @@ std::vector<size_t> all(size_t count) {
   return indices;
 }
 
-Transform augmented() {
-  Transform t;
-  t.height = t.width = 12;
-  t.pad = 2;
-  t.flip = true;
-  t.cutout = 3;
-  t.fill = {9, 9, 9};
-  return t;
-}
+Transform augmented() { return {.height = 12, .width = 12, .pad = 2, .flip = true, .cutout = 3, .fill = {9, 9, 9}}; }
 
 LoaderOptions options_of(bool train, int workers) {
-  LoaderOptions options;
-  options.batch_size = 20;
-  options.train = train;
-  options.seed = 3;
-  options.workers = workers;
-  return options;
+  return {.batch_size = 20, .train = train, .seed = 3, .workers = workers};
 }
 
 std::vector<Batch> run(const Dataset& dataset, const LoaderOptions& options) {
@@ -113,9 +98,7 @@ class PlainColours : public Dataset {
 
 TEST(Loader, MixesImagesAndTheirLabelsByWeightsOfBeta) {
   const PlainColours dataset;
-  Transform t;
-  t.channels = 1;
-  t.height = t.width = 4;
+  Transform t{.channels = 1, .height = 4, .width = 4};
   for (const double alpha : {0.2, 1.0, 4.0}) {
     t.mixup_alpha = alpha;
     double sum = 0, squares = 0;

@@ -50,14 +50,12 @@ std::string indexed_png(const std::vector<uint8_t>& numbers) {
 class MaskFolderTest : public ::testing::Test {
  protected:
   DatasetSpec spec(const std::string& split = "train") const {
-    DatasetSpec spec;
-    spec.format = "image_folder";
-    spec.path = folder_.path();
-    spec.split = split;
-    spec.labels = Labels::pixels;
-    spec.class_names = {"a", "b", "c", "d"};
-    spec.ignore_index = 9;
-    return spec;
+    return {.format = "image_folder",
+            .path = folder_.path(),
+            .split = split,
+            .class_names = {"a", "b", "c", "d"},
+            .labels = Labels::pixels,
+            .ignore_index = 9};
   }
   std::vector<uint8_t> mask(const DatasetSpec& spec) { return open_dataset(spec)->mask(0).pixels; }
 

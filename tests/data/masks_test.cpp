@@ -14,16 +14,14 @@ namespace octet {
 namespace {
 
 DatasetSpec scenes(int classes = 2, int channels = 3) {
-  DatasetSpec spec;
-  spec.format = "synthetic";
-  spec.split = "train";
-  spec.channels = channels;
-  spec.image_size = 32;
-  spec.synthetic_size = 400;
-  spec.synthetic_classes = classes;
-  spec.labels = Labels::pixels;
-  spec.seed = 5;
-  return spec;
+  return {.format = "synthetic",
+          .split = "train",
+          .channels = channels,
+          .image_size = 32,
+          .synthetic_size = 400,
+          .synthetic_classes = classes,
+          .labels = Labels::pixels,
+          .seed = 5};
 }
 
 TEST(SyntheticScenes, EveryClassIsThereAndNoPixelTellsItsOwn) {
@@ -102,14 +100,7 @@ TEST(Masks, GoWhereTheirImagesGo) {
   const Telling dataset;
   std::vector<size_t> all(dataset.size());
   std::iota(all.begin(), all.end(), size_t{0});
-  Transform t;
-  t.channels = 1;
-  t.height = 8;
-  t.width = 6;
-  t.pad = 2;
-  t.flip = true;
-  t.cutout = 3;
-  t.fill = {50};
+  Transform t{.channels = 1, .height = 8, .width = 6, .pad = 2, .flip = true, .cutout = 3, .fill = {50}};
   for (const bool train : {true, false}) {
     for (const int workers : {0, 2}) {
       std::set<int> hidden;

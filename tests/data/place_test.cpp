@@ -30,14 +30,13 @@ testing::PaintedBoxes mosaic_boxes() {
 /// Every pixel of a colour lies in a box of its class, and a box holds no other pixels; but for a pixel at its border.
 TEST(Mosaic, BoxesMoveAsPixelsMove) {
   const testing::PaintedBoxes dataset = mosaic_boxes();
-  Transform t;
-  t.height = 96;
-  t.width = 80;
-  t.fit = Fit::letterbox_corner;
-  t.flip = true;
-  t.scale = 0.5;
-  t.translate = 0.1;
-  t.mosaic = 1;
+  Transform t{.height = 96,
+              .width = 80,
+              .fit = Fit::letterbox_corner,
+              .flip = true,
+              .scale = 0.5,
+              .translate = 0.1,
+              .mosaic = 1};
   std::vector<size_t> all(dataset.size());
   std::iota(all.begin(), all.end(), size_t{0});
   long boxes = 0, pixels = 0, outside = 0, most = 0, repeated = 0, mixed = 0;
@@ -81,10 +80,7 @@ TEST(Mosaic, BoxesMoveAsPixelsMove) {
 }
 
 TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
-  Transform t;
-  t.height = 100;
-  t.width = 200;
-  t.fit = Fit::letterbox;
+  Transform t{.height = 100, .width = 200, .fit = Fit::letterbox};
   double left = 1e9, right = -1e9, top = 1e9, bottom = -1e9;
   for (uint64_t i = 0; i < 2000; ++i) {
     Random random({i});
@@ -125,11 +121,7 @@ TEST(Mosaic, DrawsAllOfItsRangesAndCoversTheGround) {
 TEST(Place, TrainingWithoutChangesIsEvaluation) {
   const Image image = testing::noise(37, 53, 3, 4);
   for (const Fit fit : {Fit::letterbox_corner, Fit::letterbox, Fit::stretch}) {
-    Transform t;
-    t.height = 40;
-    t.width = 64;
-    t.fit = fit;
-    t.order = ChannelOrder::bgr;
+    Transform t{.height = 40, .width = 64, .fit = fit, .order = ChannelOrder::bgr};
     std::vector<uint8_t> trained(40 * 64 * 3);
     Random random({1});
     training_pixels(image, t, random, trained.data());
@@ -138,13 +130,7 @@ TEST(Place, TrainingWithoutChangesIsEvaluation) {
 }
 
 TEST(Place, DrawsAllOfItsRangesAndNothingBeyond) {
-  Transform t;
-  t.height = 100;
-  t.width = 200;
-  t.fit = Fit::letterbox;
-  t.scale = 0.5;
-  t.translate = 0.2;
-  t.hsv = true;
+  Transform t{.height = 100, .width = 200, .fit = Fit::letterbox, .scale = 0.5, .translate = 0.2, .hsv = true};
   double least = 9, most = 0, left = 0, right = 0, up = 0, down = 0;
   int hue = 0, unchanged = 0;
   for (uint64_t i = 0; i < 2000; ++i) {

@@ -84,10 +84,7 @@ TEST(Random, IsUniform) {
 }
 
 TEST(Synthetic, ClassesDifferAndSplitsAreDisjoint) {
-  DatasetSpec spec;
-  spec.format = "synthetic";
-  spec.split = "train";
-  spec.synthetic_size = 40;
+  DatasetSpec spec{.format = "synthetic", .split = "train", .synthetic_size = 40};
   const auto train = open_dataset(spec), again = open_dataset(spec);
   spec.split = "test";
   const auto test = open_dataset(spec);

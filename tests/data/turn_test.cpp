@@ -40,16 +40,14 @@ testing::PaintedBoxes turned_boxes() {
 }
 
 Transform turning() {
-  Transform t;
-  t.height = 96;
-  t.width = 112;
-  t.fit = Fit::letterbox;
-  t.flip = true;
-  t.scale = 0.4;
-  t.translate = 0.2;
-  t.degrees = 40;
-  t.shear = 15;
-  return t;
+  return {.height = 96,
+          .width = 112,
+          .fit = Fit::letterbox,
+          .flip = true,
+          .scale = 0.4,
+          .translate = 0.2,
+          .degrees = 40,
+          .shear = 15};
 }
 
 std::vector<size_t> all_of(const Dataset& dataset) {
@@ -186,13 +184,12 @@ TEST(RandomResizedCrop, BoxesMoveAsPixelsMove) {
   long seen = 0;
   double widest = 0, narrowest = 1000;
   for (int epoch = 0; epoch < 30; ++epoch) {
-    Transform t;
-    t.height = 96;
-    t.width = 112;
-    t.fit = Fit::letterbox_corner;
-    t.flip = true;
-    t.random_resized_crop = true;
-    t.crop_area_min = 0.2;
+    Transform t{.height = 96,
+                .width = 112,
+                .fit = Fit::letterbox_corner,
+                .random_resized_crop = true,
+                .crop_area_min = 0.2,
+                .flip = true};
     const Batch batch = training_batch(dataset, t, epoch);
     for (int i = 0; i < 12; ++i) {
       const uint8_t* pixels = batch.images.data() + static_cast<size_t>(i) * t.height * t.width * 3;
@@ -312,11 +309,7 @@ TEST(MultiScale, SizesAreStepsAroundTheInputs) {
 /// Batches differ in size, images of one do not; boxes are those of the size. Every share of a batch has its size.
 TEST(MultiScale, BoxesMoveAsPixelsMoveInBatchesOfAllSizes) {
   const testing::PaintedBoxes dataset = turned_boxes();
-  Transform t;
-  t.height = t.width = 96;
-  t.fit = Fit::letterbox_corner;
-  t.flip = true;
-  t.multi_scale = 0.4;
+  Transform t{.height = 96, .width = 96, .fit = Fit::letterbox_corner, .flip = true, .multi_scale = 0.4};
   std::set<int> seen;
   for (int epoch = 0; epoch < 12; ++epoch) {
     const LoaderOptions options{.batch_size = 4, .train = true, .seed = 3, .epoch = epoch, .workers = 0};

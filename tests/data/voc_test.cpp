@@ -44,12 +44,7 @@ class Voc : public ::testing::Test {
     folder_.write("VOC/Annotations/b.xml", "<annotation><filename>b</filename></annotation>");
   }
   DatasetSpec spec(const std::string& split = "train") const {
-    DatasetSpec spec;
-    spec.format = "voc";
-    spec.path = folder_.path("VOC");
-    spec.split = split;
-    spec.labels = Labels::boxes;
-    return spec;
+    return {.format = "voc", .path = folder_.path("VOC"), .split = split, .labels = Labels::boxes};
   }
   std::string refusal() const {
     return data_refusal([&] { open_dataset(spec()); });

@@ -22,13 +22,11 @@ using testing::TemporaryFolder;
 class Yolo : public ::testing::Test {
  protected:
   DatasetSpec spec(const std::string& split = "train") const {
-    DatasetSpec spec;
-    spec.format = "yolo";
-    spec.path = folder_.path();
-    spec.split = split;
-    spec.labels = Labels::boxes;
-    spec.class_names = {"cell", "dog", "eel"};
-    return spec;
+    return {.format = "yolo",
+            .path = folder_.path(),
+            .split = split,
+            .class_names = {"cell", "dog", "eel"},
+            .labels = Labels::boxes};
   }
   void write_image(const std::string& name, int height = 40, int width = 80) const {
     folder_.write(name, png_bytes(testing::noise(height, width, 3, 1)));
