@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What functions of single values such as SiLU, which an int8 network looks up in a table (Node::curve), tell apart: of an
-// edge that only such functions read, other values need no codes of their own.
+// What functions of single values such as SiLU, which an int8 network looks up in a table (Node::curve), tell apart: of
+// an edge that only such functions read, other values need no codes of their own.
 #pragma once
 
 #include <vector>
