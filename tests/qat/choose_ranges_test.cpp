@@ -137,13 +137,13 @@ TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
 const std::vector<RangeMethod> kClipAndJoint = {{CalibrationMethod::percentile, 50},
                                                 {CalibrationMethod::percentile, 60},
                                                 {CalibrationMethod::percentile, 55},
-                                                {std::nullopt}};
+                                                kJointRanges};
 
 TEST(ChooseRanges, ObserversGoOnWithTheBestMethodWhereJointWins) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
   const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 16)};
-  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, seen, 4, [](int) {});
+  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, {seen, {}}, 4, [](int) {});
   EXPECT_EQ(ranges.chosen, 3u);
   EXPECT_TRUE(ranges.joint_fits);
   EXPECT_DOUBLE_EQ(errors_of(model, held).lost(), ranges.lost);
@@ -157,9 +157,10 @@ TEST(ChooseRanges, JointIsLeftOutWhereOneImageDoesNotFit) {
   QuantizedModel model = seen_an_outlier();
   const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 4)};
   int calls = 0;  // of the joint trial: its own, then one for each batch
-  const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, seen, 16, [&](int trial) {
-    if (trial == 3 && ++calls > 1 && calls < 5) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
-  });
+  const ChosenRanges ranges =
+      choose_ranges(model, errors_of(model, held), kClipAndJoint, {seen, {}}, 16, [&](int trial) {
+        if (trial == 3 && ++calls > 1 && calls < 5) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
+      });
   EXPECT_FALSE(ranges.joint_fits);
   ASSERT_EQ(ranges.trials.size(), 3u);
   EXPECT_EQ(ranges.chosen, 1u);

@@ -108,7 +108,8 @@ TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
     at::manual_seed(8);
     const at::Tensor x = at::randn({96, 3, graph.nodes[0].shape.h, graph.nodes[0].shape.w});
     const FloatOutputs wanted = float_outputs(model, {x});
-    const std::vector<EdgeNoise> edges = edge_noises(model, {x.slice(0, 0, 50), x.slice(0, 50)}, wanted.median, [] {});
+    const std::vector<EdgeNoise> edges =
+        edge_noises(model, {{x.slice(0, 0, 50), x.slice(0, 50)}, {}}, wanted.median, [] {});
     std::vector<double> rounded, cut, requantized;  // logarithms of predicted over measured
     for (const EdgeNoise& edge : edges) {
       ASSERT_EQ(edge.noise.size(), static_cast<size_t>(kReaches));
@@ -142,9 +143,9 @@ TEST(JointRanges, NoiseOfAnImageDoesNotDependOnItsBatch) {
   QuantizedModel model = seen(with_far_pictures(3));
   const at::Tensor x = noise_images(8, 13);
   const std::vector<at::Tensor> median = float_outputs(model, {x}).median;
-  const std::vector<EdgeNoise> whole = edge_noises(model, {x}, median, [] {});
+  const std::vector<EdgeNoise> whole = edge_noises(model, {{x}, {}}, median, [] {});
   int passes = 0;
-  const std::vector<EdgeNoise> halved = edge_noises(model, {x}, median, [&] {
+  const std::vector<EdgeNoise> halved = edge_noises(model, {{x}, {}}, median, [&] {
     if (++passes == 2 || passes == 3) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
   });
   EXPECT_EQ(passes, 7);  // one for the values; of 13 and 7 images, which do not fit; of 4, 4, 4 and 1
@@ -163,7 +164,7 @@ TEST(JointRanges, LoseLessThanEachMethodWhereAFewPicturesAreFar) {
   QuantizedModel model = seen(x);
   const std::vector<at::Tensor> held = {with_far_pictures(6)};
   const OutputErrors errors(model, held, float_outputs(model, held));
-  set_edges(model, joint_ranges(model, {x}, errors.median(), [] {}));
+  set_edges(model, joint_ranges(model, {{x}, {}}, errors.median(), [] {}));
   const double joint = errors.lost();
   for (const auto& [method, name] : kCalibrationMethods) {
     model.choose_edges(method, 99.9);

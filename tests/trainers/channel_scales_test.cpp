@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // calibrate.channel_scales: functions whose channels differ get a scale for each, and the whole run knows them.
 #include <ATen/ops/logspace.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include "src/base/progress.h"
@@ -50,6 +53,27 @@ int scaled_functions(const octet::Run& run) {
   for (const Node& node : model.prepared().graph.nodes) count += node.op == Op::lookup && node.groups > 1;
   return count;
 }
+
+/// Memory of the host that gives out `most` tensors with gradients, while it lives.
+class FewGradients : public c10::Allocator {
+ public:
+  explicit FewGradients(long most) : most_(most), before_(c10::GetCPUAllocator()) {
+    c10::SetCPUAllocator(this, kPriority);
+  }
+  ~FewGradients() override { c10::SetCPUAllocator(before_, kPriority); }
+  c10::DataPtr allocate(size_t bytes) override {
+    if (c10::GradMode::is_enabled() && ++asked > most_) throw c10::OutOfMemoryError({"a test", "", 0}, "no memory");
+    return before_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return before_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  long asked = 0;
+
+ private:
+  static constexpr uint8_t kPriority = 100;
+  long most_;
+  c10::Allocator* before_;
+};
 
 TEST(ChannelScalesOfARun, LoseLessAndAreKeptFromCalibrationToTheProof) {
   const Folder folder("channel_scales");
@@ -122,6 +146,34 @@ TEST(ChannelScalesOfARun, AllFunctionsAreTriedWhereThoseThatDifferMostGainNothin
   EXPECT_EQ(tried, (std::vector<size_t>{0, 1, 1, 2, 2}));
   ASSERT_TRUE(best.has_value());
   EXPECT_EQ(scaled(best->weights), 2u);
+}
+
+/// Joint ranges are the best without scales; when scales are tried there is no memory for them any more.
+TEST(ChannelScalesOfARun, AreTriedWithoutJointRangesWhereTheseDoNotFit) {
+  const Folder folder("channel_scales_memory");
+  Recipe recipe = uneven(folder.path(), 0.5);
+  recipe.quant.activation_bits = 4;
+  recipe.calibrate.channel_scales = ScaleChannels::on;
+  const octet::Run run = open_run(recipe, {folder.path() + "/run"});
+  const Weights weights = starting_weights(run);
+  long enough = 0;
+  {
+    QuantizedModel model = make_quantized(run, copies_of(weights));
+    FewGradients memory(1 << 30);
+    ASSERT_TRUE(calibrate(model, run).taken.joint());
+    enough = memory.asked;
+  }
+  QuantizedModel model = make_quantized(run, copies_of(weights));
+  FewGradients memory(enough);
+  testing::internal::CaptureStderr();
+  calibrate_as_recipe(model, run);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_GT(memory.asked, enough);
+  const std::string word = "calibrate.channel_scales: joint left out: ";
+  const size_t first = said.find(word);
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find(word, first + 1), std::string::npos) << said;  // told once
+  EXPECT_NE(said.find("calibrate.channel_scales: calibrating with them"), std::string::npos) << said;
 }
 
 TEST(ChannelScalesOfARun, AreLeftOutWhereTheyDoNotPay) {

@@ -25,10 +25,9 @@ std::string text_of(const ChosenRanges& ranges, size_t images) {
   std::string tried;
   for (const ChosenRanges::Trial& trial : ranges.trials)
     tried += fmt::format("{}{} {}", tried.empty() ? "" : ", ", text_of(trial.ranges), percent(trial.lost));
-  if (!ranges.joint_fits) tried += fmt::format(", {}", kJointLeftOut);
+  if (!ranges.joint_fits) tried += fmt::format(", {}", joint_left_out());
   const auto others = static_cast<long>(ranges.edges.size());
-  return fmt::format("calibrate.method auto: {}{}: {} of the outputs lost for {} ({})",
-                     text_of(ranges.trials[ranges.chosen].ranges),
+  return fmt::format("calibrate.method auto: {}{}: {} of the outputs lost for {} ({})", text_of(ranges.chosen_method()),
                      others == 0 ? "" : fmt::format(", for {} another", counted(others, "edge")), percent(ranges.lost),
                      counted(static_cast<long>(images), "validation image"), tried);
 }
@@ -67,10 +66,12 @@ bool may_scale(const Run& run, const Graph& fused) {
 }  // namespace
 
 std::string text_of(const RangeMethod& ranges) {
-  if (!ranges.method) return "joint";
+  if (ranges.joint()) return "joint";
   const std::string name(name_in(kCalibrationMethods, *ranges.method));
   return ranges.method == CalibrationMethod::percentile ? fmt::format("{} {:g}", name, ranges.percentile) : name;
 }
+
+std::string joint_left_out() { return fmt::format("joint left out: {}", kNoJoint); }
 
 std::vector<RangeMethod> range_methods() {
   return {{CalibrationMethod::mse},
@@ -78,21 +79,24 @@ std::vector<RangeMethod> range_methods() {
           {CalibrationMethod::percentile, 99.99},
           {CalibrationMethod::percentile, 99.9},
           {CalibrationMethod::entropy},
-          {std::nullopt}};
+          kJointRanges};
+}
+
+std::vector<size_t> indices_for_joint_ranges(const Run& run) {
+  constexpr size_t kLeast = 32, kMost = 128, kShare = 4;  // with their gradients they take as long as all the others
+  const std::vector<size_t>& all = run.data.calibration;
+  return evenly_spaced(all, std::min(all.size(), std::clamp(all.size() / kShare, kLeast, kMost)));
 }
 
 std::vector<at::Tensor> images_for_joint_ranges(const Run& run) {
-  constexpr size_t kLeast = 32, kMost = 128, kShare = 4;  // with their gradients they take as long as all the others
-  const std::vector<size_t>& all = run.data.calibration;
-  const size_t images = std::min(all.size(), std::clamp(all.size() / kShare, kLeast, kMost));
   std::vector<at::Tensor> batches;
-  for (const at::Tensor& x : input_batches(run, evenly_spaced(all, images)))
+  for (const at::Tensor& x : input_batches(run, indices_for_joint_ranges(run)))
     for (const at::Tensor& part : x.split(run.recipe.calibrate.batch_size)) batches.push_back(part);
   return batches;
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           const std::vector<at::Tensor>& seen) {
+                           const SeenImages& seen) {
   constexpr int kEdges = 12;  // trials of single edges
   const int trials = static_cast<int>(methods.size()) + (methods.size() > 1 ? kEdges : 0);
   Progress progress("choose ranges", trials, "trials");
@@ -104,14 +108,13 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
 
 HeldBack::HeldBack(QuantizedModel& model, const Run& run) : x_(held_back(run)), wanted_(float_outputs(model, x_)) {}
 
-CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model, const Run& run) const {
+CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model, const SeenImages& seen) const {
   size_t images = 0;
   for (const at::Tensor& batch : x_) images += static_cast<size_t>(batch.size(0));
-  const ChosenRanges ranges =
-      octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), images_for_joint_ranges(run));
+  const ChosenRanges ranges = octet::choose_ranges(model, OutputErrors(model, x_, wanted_), range_methods(), seen);
   return {.chosen = text_of(ranges, images),
-          .taken = ranges.best_method(),
-          .joint = !ranges.trials[ranges.chosen].ranges.method,
+          .taken = ranges.chosen_method(),
+          .alone = ranges.best_method(),
           .lost = ranges.lost};
 }
 
@@ -128,7 +131,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
   for (const auto& [name, tensor] : model.weights()) floats.at(name).set_requires_grad(tensor.requires_grad());
   QuantizedModel original = make_quantized(run, floats);
   const HeldBack held(original, run);
-  CalibratedRanges ranges = calibrate(model, run, nullptr, &held);
+  CalibratedRanges ranges = calibrate(model, run, {.held = &held});
   const double before = held.lost(model);
   ChannelScales channels(original);
   const auto unchanged = [&](const std::string& why) {
@@ -143,12 +146,19 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
   for_inputs(run.data, *run.data.train_set, evenly_spaced(all, std::min(kScaleImages, all.size())),
              run.recipe.calibrate.batch_size, run.device, [&](const at::Tensor& x) { images.push_back(x); });
   for (const at::Tensor& x : images) channels.see(x);
+  bool joint = ranges.taken.joint();
   const auto chosen = channels.best(run.graph, floats, [&](const Graph&, const Weights& weights) {
     throw_if_interrupted();
     QuantizedModel trial = make_quantized(run, weights);
-    for (const at::Tensor& x : images) trial.forward(x, {.observe = true, .quantize = false});
-    trial.calibrate(*ranges.taken.method, ranges.taken.percentile);
-    if (ranges.joint) set_edges(trial, joint_ranges(trial, images, held.median(), throw_if_interrupted));
+    SeenImages seen{images, {}};
+    for (const at::Tensor& x : images)
+      trial.forward(x, {.observe = true, .quantize = false},
+                    [&](int n, const at::Tensor& y) { seen.see(trial.prepared(), n, y); });
+    trial.calibrate(*ranges.alone.method, ranges.alone.percentile);
+    if (joint && !set_joint_ranges(trial, seen, held.median(), throw_if_interrupted)) {
+      joint = false;  // nor does it fit in the next ones
+      say(fmt::format("{}: {}", key, joint_left_out()));
+    }
     return held.lost(trial);
   });
   if (!chosen) return unchanged(fmt::format("with them no less is lost than {}", percent(before)));

@@ -21,17 +21,19 @@ std::string text_of(const RangeMethod& ranges);
 /// The methods that auto tries: all of them, a percentile that clips more, and joint_ranges().
 std::vector<RangeMethod> range_methods();
 
-/// What is said where joint_ranges() was not tried (ChosenRanges::joint_fits).
-inline constexpr const char* kJointLeftOut = "joint left out: one image's gradients exceed the GPU's memory";
+/// Why joint_ranges() was not tried (ChosenRanges::joint_fits), and what is said then.
+inline constexpr const char* kNoJoint = "one image's gradients exceed the GPU's memory";
+std::string joint_left_out();
 
-/// Returns the calibration images of joint_ranges(), in batches of calibration_batch() or calibrate.batch_size, of
-/// which the smaller.
+/// Returns which of the calibration images joint_ranges() takes.
+std::vector<size_t> indices_for_joint_ranges(const Run& run);
+/// Returns these, in batches of calibration_batch() or calibrate.batch_size, of which the smaller.
 std::vector<at::Tensor> images_for_joint_ranges(const Run& run);
 
 /// Calls choose_ranges() for a calibrated model, with its progress: the methods, and if there are several a dozen
-/// trials of single edges. seen: as images_for_joint_ranges() returns them.
+/// trials of single edges. seen: images_for_joint_ranges().
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           const std::vector<at::Tensor>& seen);
+                           const SeenImages& seen);
 
 /// Validation images, an eighth as many as calibration takes, and what the float network makes of them. Their labels
 /// are not used.
@@ -42,8 +44,8 @@ class HeldBack {
 
   /// Replaces the ranges of a model of that network, which is calibrated, by those that lose least, and returns which
   /// and why: "calibrate.method auto: percentile 99.9, for 3 edges another: 0.42 % of the outputs lost for 64
-  /// validation images (mse 0.61 %, ...)", and how much is lost.
-  CalibratedRanges choose_ranges(QuantizedModel& model, const Run& run) const;
+  /// validation images (mse 0.61 %, ...)", and how much is lost. seen: images_for_joint_ranges().
+  CalibratedRanges choose_ranges(QuantizedModel& model, const SeenImages& seen) const;
 
   /// Returns the share of the outputs that a model of the same float network, as it is now, loses:
   /// OutputErrors::lost().

@@ -179,12 +179,30 @@ void distill_model(QuantizedModel& model, const Run& run, const Weights& floats)
       100.0 * static_cast<double>(result.moved) / static_cast<double>(result.weights), result.first, result.last));
 }
 
+void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recipe) {
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.detach().isfinite().all().item<bool>()) continue;
+    const bool distills = recipe.distill_steps > 0;
+    throw promise_error(
+        fmt::format("phase calibrate: the repairs diverged: weights '{}' are not finite; lower "
+                    "calibrate.{}, now {:g}",
+                    name, distills ? "distill_learning_rate" : "rounding_learning_rate",
+                    distills ? recipe.distill_learning_rate : recipe.rounding_learning_rate));
+  }
+}
+
+bool repairs(const CalibrateRecipe& recipe) {
+  return recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
+}
+
 /// Repairs single layers first, then what their errors do together.
 void repair(QuantizedModel& model, const Run& run) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
+  if (!repairs(recipe)) return;
   const Weights floats = copies_of(model.weights());
   if (recipe.bias_correction || rounds(recipe)) repair_layers(model, run, floats);
   if (recipe.distill_steps > 0) distill_model(model, run, floats);
+  require_finite_repairs(model.weights(), recipe);
 }
 
 /// Prints which layers are sparse: "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
@@ -202,7 +220,32 @@ void say_sparse_layers(const Prepared& prepared) {
   say(fmt::format("2:4: {} of {} layers; dense: {}", sparse, layers, dense));
 }
 
-void find_ranges(QuantizedModel& model, const Run& run) {
+/// Shows the calibration images to the observers. images: those that are read already for joint_ranges(), whose values
+/// are kept; several processes share the images, and each needs the values of all of these.
+void observe(QuantizedModel& model, const Run& run, SeenImages& images) {
+  const std::vector<size_t>& all = run.data.calibration;
+  const QuantizedModel::Mode observing{.observe = true, .quantize = false};
+  if (run.ranks || images.x.empty())
+    return for_batches(run, "calibrate", all.size(), Split::by_rank,
+                       [&](const at::Tensor& x) { model.forward(x, observing); });
+  Progress progress("calibrate", static_cast<long>(all.size()));
+  long seen = 0;
+  const auto see = [&](const at::Tensor& x, const QuantizedModel::Look& look) {
+    model.forward(x, observing, look);
+    progress.update(seen += x.size(0));
+    throw_if_interrupted();
+  };
+  for (const at::Tensor& x : images.x)
+    see(x, [&](int node, const at::Tensor& y) { images.see(model.prepared(), node, y); });
+  std::vector<size_t> read = indices_for_joint_ranges(run), others;
+  std::sort(read.begin(), read.end());
+  for (const size_t index : all)
+    if (!std::binary_search(read.begin(), read.end(), index)) others.push_back(index);
+  for_inputs(run.data, *run.data.train_set, others, run.recipe.calibrate.batch_size, run.device,
+             [&](const at::Tensor& x) { see(x, nullptr); });
+}
+
+void find_ranges(QuantizedModel& model, const Run& run, SeenImages& images) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   if (const int bits = fewest_bits(model.prepared()); recipe.method == CalibrationMethod::entropy && bits < 8) {
     say(
@@ -210,8 +253,7 @@ void find_ranges(QuantizedModel& model, const Run& run) {
                     "and mse rounds with less error",
                     bits));
   }
-  for_batches(run, "calibrate", run.data.calibration.size(), Split::by_rank,
-              [&](const at::Tensor& x) { model.forward(x, {.observe = true, .quantize = false}); });
+  observe(model, run, images);
   model.calibrate(recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile,
                   [&](std::vector<Observer>& histograms) {
                     if (run.ranks) sum_histograms(*run.ranks, histograms);
@@ -228,8 +270,8 @@ void find_ranges(QuantizedModel& model, const Run& run) {
 }
 
 /// Calls find_ranges() and explains its error when an observer refuses a value that is not finite.
-void find_finite_ranges(QuantizedModel& model, const Run& run) try {
-  find_ranges(model, run);
+void find_finite_ranges(QuantizedModel& model, const Run& run, SeenImages& images) try {
+  find_ranges(model, run, images);
 } catch (const OthersLost&) {
   throw;
 } catch (const Error& error) {
@@ -242,50 +284,46 @@ void find_finite_ranges(QuantizedModel& model, const Run& run) try {
   throw promise_error(fmt::format("phase calibrate: {}: the float network overflows; {}", error.what(), cure));
 }
 
-void require_finite_repairs(const Weights& weights, const CalibrateRecipe& recipe) {
-  for (const auto& [name, tensor] : weights) {
-    if (tensor.detach().isfinite().all().item<bool>()) continue;
-    const bool distills = recipe.distill_steps > 0;
-    throw promise_error(
-        fmt::format("phase calibrate: the repairs diverged: weights '{}' are not finite; lower "
-                    "calibrate.{}, now {:g}",
-                    name, distills ? "distill_learning_rate" : "rounding_learning_rate",
-                    distills ? recipe.distill_learning_rate : recipe.rounding_learning_rate));
-  }
+/// Calls work() in full precision, without gradients, and explains what ends it.
+void in_calibration(const CalibrateRecipe& recipe, const std::function<void()>& work) try {
+  const FullPrecision full;  // ranges are those of the float32 network on every device
+  const at::NoGradGuard no_grad;
+  work();
+} catch (const Error& error) {
+  if (error.code() == ExitCode::interrupted) throw Error(error.code(), "interrupted in calibration, which begins anew");
+  throw;
+} catch (const c10::OutOfMemoryError&) {
+  throw promise_error(fmt::format(
+      "calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one", recipe.batch_size,
+      repairs(recipe) ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
 }
 
 }  // namespace
 
-CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set,
-                           const HeldBack* held) {
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const CalibrateWith& with) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const bool repairs = recipe.bias_correction || rounds(recipe) || recipe.distill_steps > 0;
-  const FullPrecision full;  // ranges are those of the float32 network on every device
-  const at::NoGradGuard no_grad;
   CalibratedRanges ranges;
-  ranges.taken = {recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile};
-  try {
+  ranges.taken = ranges.alone = {recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile};
+  in_calibration(recipe, [&] {
     say_sparse_layers(model.prepared());
     std::optional<HeldBack> own;
-    if (!recipe.method && held == nullptr) held = &own.emplace(model, run);
+    const bool chooses = !recipe.method && !with.ranges_set;
+    if (chooses && with.held == nullptr) own.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
-    find_finite_ranges(model, run);
-    if (!recipe.method) say((ranges = held->choose_ranges(model, run)).chosen);
-    if (ranges_set) ranges_set();
-    if (repairs) repair(model, run);
-    if (repairs) require_finite_repairs(model.weights(), recipe);
-    if (repairs || ranges_set) ranges.lost.reset();  // that was before
-  } catch (const Error& error) {
-    if (error.code() == ExitCode::interrupted)
-      throw Error(error.code(), "interrupted in calibration, which begins anew");
-    throw;
-  } catch (const c10::OutOfMemoryError&) {
-    throw promise_error(
-        fmt::format("calibrate: the GPU is out of memory with calibrate.batch_size {}{}; take a smaller one",
-                    recipe.batch_size, repairs ? fmt::format(" and repair_images {}", recipe.repair_images) : ""));
-  }
+    SeenImages images;
+    if (!recipe.method) images.x = with.images ? *with.images : images_for_joint_ranges(run);
+    find_finite_ranges(model, run, images);
+    if (chooses) say((ranges = (own ? *own : *with.held).choose_ranges(model, images)).chosen);
+    if (with.ranges_set) with.ranges_set(images);
+    repair(model, run);
+  });
+  if (repairs(recipe) || with.ranges_set) ranges.lost.reset();  // that was before
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
   return ranges;
+}
+
+void repair_calibrated(QuantizedModel& model, const Run& run) {
+  in_calibration(run.recipe.calibrate, [&] { repair(model, run); });
 }
 
 }  // namespace octet

@@ -88,6 +88,7 @@ struct Way {
   const Weights& floats;  ///< it begins with
 
   bool repairs() const { return name != kNoRepairs && name != kDepthwise; }  ///< calibrate() changes weights or biases
+  bool repairs_later() const { return repairs() && !calibrate.equalize; }    ///< only after the ranges are chosen
 };
 
 /// depthwise: the weights with equalized channels; empty if the network has none to equalize.
@@ -123,18 +124,38 @@ struct Made {
   std::optional<QuantizedModel> floats;  ///< before correct(), which changed the biases of `model`
 };
 
-Made make(Run run, const Weights& floats, const QuantizeRequest& request, const Way& way,
-          const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
-  const Weights weights = way.repairs() ? copies_of(floats) : floats;
+/// Returns a run that calibrates as the way says.
+Run with_way(Run run, const QuantizeRequest& request, const Way& way) {
   run.recipe.calibrate = way.calibrate;
   run.recipe.calibrate.images = request.limit;
-  run.recipe.calibrate.method = request.method.value_or(CalibrationMethod::mse);  // before choose_ranges()
+  run.recipe.calibrate.method = request.method;
+  return run;
+}
+
+Made make(const Run& opened, const Weights& floats, const QuantizeRequest& request, const Way& way,
+          const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
+  const Weights weights = way.repairs() ? copies_of(floats) : floats;
+  const Run run = with_way(opened, request, way);
   Made made{make_quantized(run, weights), {}};
   const OutputErrors errors(made.model, held, wanted);
   const std::vector<RangeMethod> methods =
       request.method ? std::vector<RangeMethod>{{*request.method, way.calibrate.percentile}} : range_methods();
-  calibrate(made.model, run, [&] { made.ranges = choose_ranges(made.model, errors, methods, seen); });
+  const auto choose = [&](const SeenImages& images) {
+    made.ranges = choose_ranges(made.model, errors, methods, images);
+  };
+  calibrate(made.model, run, {.images = &seen, .ranges_set = choose});
   made.lost = way.repairs() ? errors.lost() : made.ranges.lost;  // repairs come after the choice
+  return made;
+}
+
+/// Makes a way that changes the weights of `plain` after their ranges are chosen: it has the same ranges.
+Made repaired(const Run& opened, const Made& plain, const QuantizeRequest& request, const Way& way,
+              const std::vector<at::Tensor>& held, const FloatOutputs& wanted) {
+  const Run run = with_way(opened, request, way);
+  Made made{make_quantized(run, copies_of(plain.model.weights())), plain.ranges};
+  made.model.load_state(plain.model.state());
+  repair_calibrated(made.model, run);
+  made.lost = OutputErrors(made.model, held, wanted).lost();
   return made;
 }
 
@@ -293,7 +314,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   result.chosen_on = run.data.validation.size();
   result.measured_on = run.data.test.size();
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
-  std::optional<Made> best;
+  std::optional<Made> best, plain;  // plain: of `floats` as they are
   const bool repairs = request.repair != Repair::none;
   const Weights depthwise = repairs ? depthwise_weights(run, original) : Weights();
   const std::vector<Way> tried = ways(request, run, floats, depthwise);
@@ -303,7 +324,9 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
     const size_t trial = result.repairs.size();
     if (repairs) result.repairs.push_back({.name = way.name});
     try {
-      Made made = make(run, way.floats, request, way, seen, held, wanted);
+      Made made = way.repairs_later() ? repaired(run, *plain, request, way, held, wanted)
+                                      : make(run, way.floats, request, way, seen, held, wanted);
+      if (!plain) plain = made;
       if (repairs) result.repairs.back().lost = made.lost;
       if (repairs && !way.repairs())
         result.repairs.push_back({.name = way.name == kNoRepairs ? kBiasCorrection : way.name + ", " + kBiasCorrection,

@@ -84,17 +84,27 @@ QuantizedModel make_quantized(const Run& run, const Weights& weights);
 /// How ranges were found.
 struct CalibratedRanges {
   std::string chosen;          ///< what calibrate.method auto chose, in a sentence; "" with another method
-  RangeMethod taken;           ///< the best method that sees each edge's values alone
-  bool joint = false;          ///< whether they are joint_ranges()
+  RangeMethod taken;           ///< what most edges have
+  RangeMethod alone;           ///< the best method that sees each edge's values alone, with which observers go on
   std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
 };
 
+/// What calibrate() takes from others.
+struct CalibrateWith {
+  const HeldBack* held = nullptr;                   ///< by which method auto chooses; null: it makes its own
+  const std::vector<at::Tensor>* images = nullptr;  ///< images_for_joint_ranges(); null: method auto reads them
+  /// Called between ranges and repairs of weights, if given. It may change the ranges, and with method auto is to set
+  /// them; images: of joint_ranges(), none with another method.
+  std::function<void(const SeenImages& images)> ranges_set = {};
+};
+
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
-/// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. `ranges_set`,
-/// if given, is called between ranges and repairs of weights, and may change the ranges. With method auto the ranges
-/// are those that lose least on validation images, without labels: `held`, or as many as HeldBack takes.
-CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const std::function<void()>& ranges_set = nullptr,
-                           const HeldBack* held = nullptr);
+/// Before and after it makes the repairs of weights and biases that recipe.calibrate asks for, in place. With method
+/// auto the ranges are those that lose least on validation images, without labels.
+CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const CalibrateWith& with = {});
+
+/// Makes the repairs that calibrate() makes after it has set the ranges, of a model that has its ranges already.
+void repair_calibrated(QuantizedModel& model, const Run& run);
 
 /// calibrate(), and with recipe.calibrate.channel_scales: functions such as SiLU get a scale for each channel where the
 /// network then loses less on validation images; `model` becomes another one then, with weights of its own.

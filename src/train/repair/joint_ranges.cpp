@@ -4,6 +4,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
@@ -11,12 +12,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
-#include <numeric>
 
-#include "src/quant/calibrate.h"
+#include "kernels/core/cpu.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
 
@@ -34,29 +34,62 @@ struct Sums {
   double cut = 0;      ///< gradient times error of those outside
 };
 
-/// Eight sums at a time, which compilers turn into vectors.
-Sums sums_of(const float* values, const float* gradients, int64_t count, const QParams& codes) {
-  constexpr int kLanes = 8;
+constexpr int kLanes = 8;  // sums at a time
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+double sum_of(const Lanes& lanes) {
+  double sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+OCTET_CLONES Sums sums_of(const float* values, const float* gradients, int64_t count, const QParams& codes) {
   constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  std::array<float, kLanes> rounded{}, cut{};
   const float inverse = 1 / codes.scale;
-  const auto lowest = static_cast<float>(codes.quant_min - codes.zero_point);
-  const auto highest = static_cast<float>(codes.quant_max - codes.zero_point);
-  const auto add = [&](int lane, float value, float gradient) {
-    const float x = value * inverse;
-    const float held = std::min(std::max(x, lowest), highest);
-    const float error = gradient * ((held + kWhole) - kWhole - x);
-    const float within = held == x ? 1.0f : 0.0f;
-    rounded[lane] += within * error * error;
-    cut[lane] += (1.0f - within) * error;
+  const Lanes zero{}, lowest = zero + static_cast<float>(codes.quant_min - codes.zero_point),
+                      highest = zero + static_cast<float>(codes.quant_max - codes.zero_point);
+  Lanes rounded{}, cut{};
+  const auto add = [&](const Lanes& value, const Lanes& gradient) __attribute__((always_inline)) {
+    const Lanes x = value * inverse, least = x < lowest ? lowest : x, held = highest < least ? highest : least;
+    const Lanes error = gradient * ((held + kWhole) - kWhole - x);
+    rounded += held == x ? error * error : zero;
+    cut += held == x ? zero : error;
   };
+  Lanes value{}, gradient{};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) add(lane, values[i + lane], gradients[i + lane]);
-  for (; i < count; ++i) add(0, values[i], gradients[i]);
+  for (; i + kLanes <= count; i += kLanes) {
+    std::memcpy(&value, values + i, sizeof value);
+    std::memcpy(&gradient, gradients + i, sizeof gradient);
+    add(value, gradient);
+  }
+  value = gradient = zero;  // behind the last value gradients are 0, and so are errors
+  std::memcpy(&value, values + i, sizeof(float) * static_cast<size_t>(count - i));
+  std::memcpy(&gradient, gradients + i, sizeof(float) * static_cast<size_t>(count - i));
+  add(value, gradient);
   const double step = codes.scale;
-  return {step * step * std::accumulate(rounded.begin(), rounded.end(), 0.0),
-          step * std::accumulate(cut.begin(), cut.end(), 0.0)};
+  return {step * step * sum_of(rounded), step * sum_of(cut)};
+}
+
+/// Returns the values of an edge that are taken, or their gradients, of y, [N, ...]: float [N, values] on the host, in
+/// the order of y's dimensions whatever its layout.
+at::Tensor taken_of(const at::Tensor& y) {
+  const int64_t all = y.numel() / y.size(0), step = ((all + kValues - 1) / kValues) | 1,
+                count = (all + step - 1) / step;
+  if (!y.is_cpu()) return to_host(y.detach().flatten(1).slice(1, 0, all, step).contiguous());
+  std::vector<int64_t> places;  // in an image's memory: to copy all values into that order takes as long as a layer
+  for (int64_t value = 0; value < all; value += step) {
+    int64_t place = 0, rest = value;
+    for (int64_t d = y.dim() - 1; d > 0; rest /= y.size(d--)) place += rest % y.size(d) * y.stride(d);
+    places.push_back(place);
+  }
+  const at::Tensor taken = at::empty({y.size(0), count}, at::kFloat);
+  float* const to = taken.mutable_data_ptr<float>();
+  const float* const from = y.const_data_ptr<float>();
+  share_among_threads(y.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t v = 0; v < count; ++v) to[i * count + v] = from[i * y.stride(0) + places[v]];
+  });
+  return taken;
 }
 
 /// Calls take(part) and returns whether the GPU's memory was enough for it. Throws c10::OutOfMemoryError for one image.
@@ -86,21 +119,16 @@ void for_parts(const std::vector<at::Tensor>& x, const std::function<void(const 
   }
 }
 
-/// Returns by node the smallest and the largest value of each edge in the float network.
-std::vector<Interval> all_values(QuantizedModel& model, const std::vector<at::Tensor>& x,
-                                 const std::function<void()>& each) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const Prepared& prepared = model.prepared();
-  std::vector<Interval> values(prepared.graph.nodes.size(), {kInfinity, -kInfinity});
-  for_parts(x, [&](const at::Tensor& part) {
+/// Returns SeenImages::values.
+std::vector<Interval> all_values(QuantizedModel& model, const SeenImages& images, const std::function<void()>& each) {
+  if (!images.values.empty()) return images.values;
+  SeenImages seen;
+  const std::vector<bool> none(model.prepared().graph.nodes.size(), false);
+  for_parts(images.x, [&](const at::Tensor& part) {
     each();
-    model.forward_partly(part, std::vector<bool>(values.size(), false), [&](int n, const at::Tensor& y) {
-      if (!prepared.has_edge(n)) return;
-      values[n].lo = std::min(values[n].lo, y.min().item<double>());
-      values[n].hi = std::max(values[n].hi, y.max().item<double>());
-    });
+    model.forward_partly(part, none, [&](int n, const at::Tensor& y) { seen.see(model.prepared(), n, y); });
   });
-  return values;
+  return seen.values;
 }
 
 /// Returns the edges of a model with the ranges that are tried. all: all_values().
@@ -141,8 +169,11 @@ class Probes {
     std::vector<at::Tensor> values(graph.nodes.size());
     model_.forward_partly(x.detach().requires_grad_(true), std::vector<bool>(graph.nodes.size(), false),
                           [&](int n, const at::Tensor& y) { values[n] = y; });
-    std::vector<at::Tensor> of_edges, outputs, weights;
-    for (const EdgeNoise& edge : edges_) of_edges.push_back(values[edge.node]);
+    std::vector<at::Tensor> of_edges, taken, outputs, weights;
+    for (const EdgeNoise& edge : edges_) {
+      of_edges.push_back(values[edge.node]);
+      taken.push_back(taken_of(of_edges.back()));
+    }
     for (size_t o = 0; o < graph.outputs.size(); ++o) {
       outputs.push_back(values[graph.outputs[o]]);
       weights.push_back(for_signal_one(outputs.back().detach(), median_[o]));
@@ -150,8 +181,8 @@ class Probes {
     for (int probe = 0; probe < kProbes; ++probe) {
       std::vector<at::Tensor> sums = signs(outputs, probe);
       for (size_t o = 0; o < outputs.size(); ++o) sums[o] = sums[o].to(x.device()) * weights[o];
-      add(of_edges, torch::autograd::grad(outputs, of_edges, sums, /*retain_graph=*/probe + 1 < kProbes,
-                                          /*create_graph=*/false, /*allow_unused=*/true));
+      add(taken, torch::autograd::grad(outputs, of_edges, sums, /*retain_graph=*/probe + 1 < kProbes,
+                                       /*create_graph=*/false, /*allow_unused=*/true));
     }
     seen_ += static_cast<size_t>(x.size(0));
   }
@@ -186,18 +217,14 @@ class Probes {
     return signal.clamp_min(std::numeric_limits<float>::min()).rsqrt().view(sizes);
   }
 
-  void add(const std::vector<at::Tensor>& values, const std::vector<at::Tensor>& gradients) {
+  void add(const std::vector<at::Tensor>& taken, const std::vector<at::Tensor>& gradients) {
     const c10::NoGradGuard no_grad;
     for (size_t e = 0; e < edges_.size(); ++e) {
       EdgeNoise& edge = edges_[e];
       if (!gradients[e].defined()) continue;  // no output depends on it
-      const int64_t all = values[e].numel() / values[e].size(0), step = ((all + kValues - 1) / kValues) | 1;
-      const auto some = [&](const at::Tensor& of) {
-        return to_host(of.detach().flatten(1).slice(1, 0, all, step).contiguous());
-      };
-      const at::Tensor y = some(values[e]), gradient = some(gradients[e]);
+      const at::Tensor &y = taken[e], gradient = taken_of(gradients[e]);
       const int64_t count = y.size(1);
-      const double share = static_cast<double>(all) / static_cast<double>(count);
+      const double share = static_cast<double>(gradients[e].numel()) / static_cast<double>(y.numel());
       share_among_threads(y.size(0), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const float *row = y.const_data_ptr<float>() + i * count, *g = gradient.const_data_ptr<float>() + i * count;
@@ -264,15 +291,24 @@ class Together {
 
 }  // namespace
 
+void SeenImages::see(const Prepared& prepared, int node, const at::Tensor& y) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  values.resize(prepared.graph.nodes.size(), {kInfinity, -kInfinity});
+  if (!prepared.has_edge(node)) return;
+  const auto [lo, hi] = at::aminmax(y);
+  values[node].lo = std::min(values[node].lo, lo.item<double>());
+  values[node].hi = std::max(values[node].hi, hi.item<double>());
+}
+
 double reach(int k) { return std::exp2(-k / 3.0); }
 
-std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x,
+std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const SeenImages& images,
                                    const std::vector<at::Tensor>& median, const std::function<void()>& each) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  std::vector<EdgeNoise> edges = edges_of(model, all_values(model, x, each));
+  std::vector<EdgeNoise> edges = edges_of(model, all_values(model, images, each));
   Probes probes(model, edges, median);
-  for_parts(x, [&](const at::Tensor& part) {
+  for_parts(images.x, [&](const at::Tensor& part) {
     each();
     probes.see(part);
   });
@@ -302,13 +338,21 @@ std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int output
   return best;
 }
 
-std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
+std::vector<QParams> joint_ranges(QuantizedModel& model, const SeenImages& images,
                                   const std::vector<at::Tensor>& median, const std::function<void()>& each) {
-  const std::vector<EdgeNoise> edges = edge_noises(model, x, median, each);
+  const std::vector<EdgeNoise> edges = edge_noises(model, images, median, each);
   const std::vector<int> chosen = choose_together(edges, static_cast<int>(model.prepared().graph.outputs.size()), each);
   std::vector<QParams> ranges = model.edges();
   for (size_t e = 0; e < edges.size(); ++e) ranges[edges[e].node] = edges[e].ranges[chosen[e]];
   return ranges;
+}
+
+bool set_joint_ranges(QuantizedModel& model, const SeenImages& images, const std::vector<at::Tensor>& median,
+                      const std::function<void()>& each) try {
+  set_edges(model, joint_ranges(model, images, median, each));
+  return true;
+} catch (const c10::OutOfMemoryError&) {
+  return false;
 }
 
 void set_edges(QuantizedModel& model, const std::vector<QParams>& ranges) {

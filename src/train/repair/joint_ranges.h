@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "src/quant/curves.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {
@@ -27,16 +28,24 @@ struct EdgeNoise {
                                           ///< (OutputError), summed over the outputs
 };
 
-/// Returns the noise of all edges of a model over x, batches of normalized float [N, C, H, W] where the weights are.
-/// median: FloatOutputs::median, around which an output's signal is counted.
-/// What an edge's error, its values less those of their codes, does at the outputs is measured by the float network's
-/// gradients of random sums of the outputs: the squares of such sums have the sum of the outputs' squares for their
-/// mean (Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990). Errors of rounding are taken
-/// for independent; those of values that a range cuts off add up. Of large edges some values are taken. An image's
-/// sums do not depend on its batch: where the backward passes of a batch do not fit into the GPU's memory, they are
-/// made of half as many images at a time. `each` is called before each pass. Throws c10::OutOfMemoryError where one
-/// image does not fit.
-std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::Tensor>& x,
+/// Images of joint ranges.
+struct SeenImages {
+  std::vector<at::Tensor> x;     ///< batches of normalized float [N, C, H, W] where the weights are
+  std::vector<Interval> values;  ///< by node, what see() saw of all of x; empty: found by passes of their own
+
+  /// Widens `values` to those of a node's output.
+  void see(const Prepared& prepared, int node, const at::Tensor& y);
+};
+
+/// Returns the noise of all edges of a model over the images. median: FloatOutputs::median, around which an output's
+/// signal is counted. What an edge's error, its values less those of their codes, does at the outputs is measured by
+/// the float network's gradients of random sums of the outputs: the squares of such sums have the sum of the outputs'
+/// squares for their mean (Hutchinson, "A stochastic estimator of the trace of the influence matrix", 1990). Errors of
+/// rounding are taken for independent; those of values that a range cuts off add up. Of large edges some values are
+/// taken. An image's sums do not depend on its batch: where the backward passes of a batch do not fit into the GPU's
+/// memory, they are made of half as many images at a time. `each` is called before each pass. Throws
+/// c10::OutOfMemoryError where one image does not fit.
+std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const SeenImages& images,
                                    const std::vector<at::Tensor>& median, const std::function<void()>& each);
 
 /// Returns for each edge the k with which, together, least is lost: the mean over images of noise / (noise + outputs),
@@ -44,9 +53,13 @@ std::vector<EdgeNoise> edge_noises(QuantizedModel& model, const std::vector<at::
 /// `each` is called before each descent.
 std::vector<int> choose_together(const std::vector<EdgeNoise>& edges, int outputs, const std::function<void()>& each);
 
-/// Returns the ranges of edges, by node, that edge_noises() and choose_together() give over x.
-std::vector<QParams> joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& x,
+/// Returns the ranges of edges, by node, that edge_noises() and choose_together() give over the images.
+std::vector<QParams> joint_ranges(QuantizedModel& model, const SeenImages& images,
                                   const std::vector<at::Tensor>& median, const std::function<void()>& each);
+
+/// Sets joint_ranges(). Returns false, and changes nothing, where the GPU's memory is not enough for one image.
+bool set_joint_ranges(QuantizedModel& model, const SeenImages& images, const std::vector<at::Tensor>& median,
+                      const std::function<void()>& each);
 
 /// Sets the ranges of all edges of a calibrated model; `ranges` is by node.
 void set_edges(QuantizedModel& model, const std::vector<QParams>& ranges);

@@ -6,12 +6,10 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/median.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 
 #include <limits>
 
 #include "src/train/model/device.h"
-#include "src/train/repair/joint_ranges.h"
 
 namespace octet {
 namespace {
@@ -29,15 +27,6 @@ struct Alternative {
   QParams qparams;
   double ratio;  ///< of the scales, at least 1
 };
-
-/// Sets joint_ranges(). Returns false, and changes nothing, where the GPU's memory is not enough for one image.
-bool set_joint_ranges(QuantizedModel& model, const std::vector<at::Tensor>& seen, const std::vector<at::Tensor>& median,
-                      const std::function<void()>& each) try {
-  set_edges(model, joint_ranges(model, seen, median, each));
-  return true;
-} catch (const c10::OutOfMemoryError&) {
-  return false;
-}
 
 }  // namespace
 
@@ -138,14 +127,13 @@ std::vector<double> OutputErrors::lost_by_batches(DeployedNetwork& network, cons
 
 RangeMethod ChosenRanges::best_method() const {
   std::vector<Trial> alone = trials;
-  std::erase_if(alone, [](const Trial& trial) { return !trial.ranges.method; });
+  std::erase_if(alone, [](const Trial& trial) { return trial.ranges.joint(); });
   return std::min_element(alone.begin(), alone.end(), [](const auto& a, const auto& b) { return a.lost < b.lost; })
       ->ranges;
 }
 
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           const std::vector<at::Tensor>& seen, int trials,
-                           const std::function<void(int trial)>& done) {
+                           const SeenImages& seen, int trials, const std::function<void(int trial)>& done) {
   constexpr double kDiffer = 1.2;  // ranges nearer to each other than that are not tried for single edges
   constexpr double kPays = 0.995;  // what a single edge's range must leave of the error, or it is chance
   const Prepared& prepared = model.prepared();
@@ -156,9 +144,9 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   std::optional<DeployedNetwork> network;    // whose weights are converted once
   for (const RangeMethod& method : methods) {
     done(trial);
-    if (method.method)
+    if (!method.joint()) {
       model.choose_edges(*method.method, method.percentile);
-    else if (!set_joint_ranges(model, seen, errors.median(), [&] { done(trial); })) {
+    } else if (!set_joint_ranges(model, seen, errors.median(), [&] { done(trial); })) {
       result.joint_fits = false;
       continue;
     }
@@ -179,7 +167,7 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   result.lost = best->lost;
   const RangeMethod observed = result.best_method();
   model.choose_edges(*observed.method, observed.percentile);
-  if (!best->ranges.method) set_edges(model, ranges[result.chosen]);
+  if (best->ranges.joint()) set_edges(model, ranges[result.chosen]);
 
   std::vector<Alternative> alternatives;
   for (int n = 0; n < static_cast<int>(errors.nodes()); ++n) {

@@ -13,6 +13,7 @@
 #include "src/quant/calibrate.h"
 #include "src/train/proof/deployed_network.h"
 #include "src/train/qat/quantized_model.h"
+#include "src/train/repair/joint_ranges.h"
 
 namespace octet {
 
@@ -75,11 +76,14 @@ class OutputErrors {
   FloatOutputs wanted_;
 };
 
-/// How the ranges of all edges are found: by a method that sees the values of each alone, or (none) by joint_ranges().
+/// How the ranges of all edges are found: by a method that sees the values of each alone, or by joint_ranges().
 struct RangeMethod {
-  std::optional<CalibrationMethod> method;
+  std::optional<CalibrationMethod> method;  ///< empty: joint_ranges()
   double percentile = 100;
+
+  bool joint() const { return !method; }
 };
+inline constexpr RangeMethod kJointRanges{std::nullopt};
 
 /// What choose_ranges() tried and took.
 struct ChosenRanges {
@@ -98,7 +102,8 @@ struct ChosenRanges {
   double lost = 0;          ///< with them
   bool joint_fits = true;   ///< false: joint_ranges() was not tried, since one image's pass exceeds the GPU's memory
 
-  RangeMethod best_method() const;  ///< of those that see each edge's values alone
+  RangeMethod best_method() const;                                     ///< of those that see each edge's values alone
+  RangeMethod chosen_method() const { return trials[chosen].ranges; }  ///< that most edges have
 };
 
 /// Sets the ranges of a calibrated model to those among `methods` that lose least at the outputs: first one method for
@@ -108,7 +113,7 @@ struct ChosenRanges {
 /// those is what observers go on with in QAT. `done` is called before each trial, and for joint_ranges() before each of
 /// its passes.
 ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, const std::vector<RangeMethod>& methods,
-                           const std::vector<at::Tensor>& seen, int trials, const std::function<void(int trial)>& done);
+                           const SeenImages& seen, int trials, const std::function<void(int trial)>& done);
 
 /// A layer's share of what is lost.
 struct LayerCost {
