@@ -75,10 +75,10 @@ class Layers(unittest.TestCase):
     def test_small_files_and_heads_without_a_licence(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
-            (root / "src" / "cuda").mkdir(parents=True)
+            (root / "src" / "report").mkdir(parents=True)
             (root / "src" / "a.h").write_text(f"// {check_layers.LICENCE}\n" * 24)
             (root / "src" / "b.h").write_text("int x;\n" * 25)
-            (root / "src" / "cuda" / "check.h").write_text(f"// {check_layers.LICENCE}\n")  # has its reason
+            (root / "src" / "report" / "no_events.cpp").write_text(f"// {check_layers.LICENCE}\n")  # has its reason
             self.assertEqual([line.split(":")[0] for line in check_layers.small_files(root)], ["src/a.h"])
             self.assertEqual([line.split(":")[0] for line in check_layers.unlicensed(root)], ["src/b.h"])
 
