@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A convolution and the lookup behind it, in one kernel of the wgmma family.
+#include "kernels/groups/conv_lookup.h"
+
 #include "kernels/conv/cuda/wgmma/wgmma.h"
-#include "kernels/groups/groups.h"
 
 namespace octet::kernels {
 
@@ -23,7 +23,7 @@ std::vector<uint8_t> cuda_conv_lookup_pack(const CudaConv2d& choice, const ConvL
   return packed;
 }
 
-void cuda_conv_lookup(const CudaConv2d& choice, const ConvLookup& layers, const CudaGroupData& data,
+void cuda_conv_lookup(const CudaConv2d& choice, const ConvLookup& layers, const CudaConvLookupData& data,
                       CudaStream stream) {
   const uint8_t* tables = static_cast<const uint8_t*>(data.packed);
   const CudaConv2dData tensors{

@@ -236,7 +236,7 @@ Kernel kernel_for(int groups, bool is_signed) {
 
 }  // namespace
 
-void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers, const CudaGroupData& data,
+void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers, const CudaConvMaxPoolData& data,
                         CudaStream stream) {
   const Conv2dShape& g = layers.conv;
   const Conv2dParams& p = layers.conv_params;

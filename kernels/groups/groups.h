@@ -5,9 +5,9 @@
 //
 // Each group has the layers that it runs, one struct for an alternative, and four functions: `..._choices()` returns
 // the alternatives, the likely fastest first, from which the engine chooses by measurement; `..._pack()` returns what a
-// kernel reads besides tensors, to be copied to the device unchanged (256-byte aligned) and, but for conv + lookup, the
-// same for every alternative; the function named as the group launches a kernel, allocates nothing, never synchronizes,
-// and throws Error(promise) if the launch fails. No CUDA types here.
+// kernel reads besides tensors, to be copied to the device unchanged (256-byte aligned) and the same for every
+// alternative; the function named as the group launches a kernel, allocates nothing, never synchronizes, and throws
+// Error(promise) if the launch fails. No CUDA types here.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,6 @@ struct ConvNode {
   Conv2dShape shape;
   Conv2dParams params;
   Conv2dWeights weights;
-};
-
-/// The tensors of a group on the device, as in CudaConv2dData: x of its first node, y of its last.
-struct CudaGroupData {
-  int images = 0;
-  const void* packed = nullptr;  ///< from the group's ..._pack()
-  const void* x = nullptr;
-  void* y = nullptr;
-  const void* residual = nullptr;  ///< of an inverted residual's last convolution
 };
 
 /// The inverted residual of MobileNetV2: a 1x1 convolution that widens, a depthwise 3x3 and a 1x1 convolution that
@@ -70,8 +61,17 @@ bool cuda_runs_inverted_residual(const InvertedResidual& block, int images, cons
 std::vector<CudaInvertedResidual> cuda_inverted_residual_choices(const InvertedResidual& block, int images,
                                                                  const CudaGpu& gpu);
 std::vector<uint8_t> cuda_inverted_residual_pack(const InvertedResidual& block);
+
+/// Device tensors as in CudaConv2dData: x of the first convolution, residual and y of the last.
+struct CudaInvertedResidualData {
+  int images = 0;
+  const void* packed = nullptr;  ///< from cuda_inverted_residual_pack()
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  void* y = nullptr;
+};
 void cuda_inverted_residual(const CudaInvertedResidual& choice, const InvertedResidual& block,
-                            const CudaGroupData& data, CudaStream stream);
+                            const CudaInvertedResidualData& data, CudaStream stream);
 
 /// Two 1x1 convolutions of a ResNet: the one that widens at the end of a block, with its residual, and the one that
 /// narrows at the start of the next block and reads what the first writes.
@@ -127,7 +127,15 @@ struct CudaConvMaxPool {
 /// 7 x 8, stride 2, no dilation and no residual, and the pool is 3 x 3 with stride 2 and padding of at most 1.
 std::vector<CudaConvMaxPool> cuda_conv_max_pool_choices(const ConvMaxPool& layers);
 std::vector<uint8_t> cuda_conv_max_pool_pack(const ConvMaxPool& layers);
-void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers, const CudaGroupData& data,
+
+/// Device tensors as in CudaConv2dData: x of the convolution, y of the pool.
+struct CudaConvMaxPoolData {
+  int images = 0;
+  const void* packed = nullptr;  ///< from cuda_conv_max_pool_pack()
+  const void* x = nullptr;
+  void* y = nullptr;
+};
+void cuda_conv_max_pool(const CudaConvMaxPool& choice, const ConvMaxPool& layers, const CudaConvMaxPoolData& data,
                         CudaStream stream);
 
 /// The end of a network: a global average and the linear layer (a 1x1 convolution of a 1x1 image) that reads it. The
@@ -154,20 +162,15 @@ inline constexpr int kPoolLinearImages = 8;
 /// multiple of 16, there are at most 2,048 channels in, no residual, and at most kPoolLinearImages images.
 std::vector<CudaPoolLinear> cuda_pool_linear_choices(const PoolLinear& layers, int images, const CudaGpu& gpu);
 std::vector<uint8_t> cuda_pool_linear_pack(const PoolLinear& layers);
-void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, const CudaGroupData& data,
-                      CudaStream stream);
 
-/// A convolution and the lookup of one table a channel that reads it. The kernels are those of the wgmma family
-/// (compute capability 9.0), which keep the tables of their tile's channels in shared memory.
-struct ConvLookup {
-  ConvNode conv;                ///< without a residual
-  std::vector<uint8_t> tables;  ///< [out_c rounded up to 16, 256]
+/// Device tensors: x [images, H, W, in_stride] codes; y [images, out_stride] codes, or float32.
+struct CudaPoolLinearData {
+  int images = 0;
+  const void* packed = nullptr;  ///< from cuda_pool_linear_pack()
+  const void* x = nullptr;
+  void* y = nullptr;
 };
-
-std::vector<CudaConv2d> cuda_conv_lookup_choices(const ConvLookup& layers, int images, const CudaGpu& gpu);
-
-std::vector<uint8_t> cuda_conv_lookup_pack(const CudaConv2d& choice, const ConvLookup& layers);
-
-void cuda_conv_lookup(const CudaConv2d& choice, const ConvLookup& layers, const CudaGroupData& data, CudaStream stream);
+void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, const CudaPoolLinearData& data,
+                      CudaStream stream);
 
 }  // namespace octet::kernels

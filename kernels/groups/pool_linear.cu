@@ -162,7 +162,7 @@ std::vector<uint8_t> cuda_pool_linear_pack(const PoolLinear& layers) {
   return packed;
 }
 
-void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, const CudaGroupData& data,
+void cuda_pool_linear(const CudaPoolLinear& choice, const PoolLinear& layers, const CudaPoolLinearData& data,
                       CudaStream stream) {
   const AvgPoolParams& average = layers.pool_params;
   const Conv2dShape& g = layers.linear;

@@ -254,11 +254,11 @@ void launch(const NormQuantizationGradient& work, CudaStream stream) {
 }  // namespace
 
 void cuda_norm_quantize_gradient(const NormQuantizationGradient& work, CudaStream stream) {
-  const bool wide =
-      is_wide(work.x, work.dy, work.dx) && is_aligned(work.also) && is_aligned(work.masked) && is_aligned(work.slopes);
+  const bool wide = is_wide(work.x, work.dy, work.dx) && is_aligned(work.also) && is_aligned(work.masked) &&
+                    is_aligned(work.numbers) && is_aligned(work.slopes);
   require_fits(wide, work.function, work.masked);
   if (work.also_rows < 1 || (work.also_rows != 1 && work.x.rows >= 1L << 31))
-    throw promise_error("norm_quantize: fewer than 2^31 rows share a gradient");
+    throw promise_error("norm_quantize: a gradient is shared by one row or more, of fewer than 2^31");
   with_half(work.x.type, [&](auto type) { launch<decltype(type)>(work, stream); });
 }
 

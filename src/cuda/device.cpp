@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "kernels/conv/conv2d.h"
-#include "src/base/error.h"
+#include "src/cuda/check.h"
 
 namespace octet {
 namespace {
@@ -129,13 +129,6 @@ CUcontext primary_context(int gpu) {
 }
 
 }  // namespace
-
-void check_cuda(int status, const char* what) {
-  const auto error = static_cast<cudaError_t>(status);
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, which the next launch would report otherwise
-  throw promise_error(std::string(what) + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
-}
 
 int current_gpu() {
   int gpu = 0;

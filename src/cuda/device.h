@@ -33,11 +33,6 @@ struct GpuStatus {
   bool integrated = false;  ///< it uses the processor's memory
 };
 
-/// Throws Error(promise) unless `status`, a cudaError_t, is success: "copying the images to the GPU: an illegal memory
-/// access was encountered (cudaErrorIllegalAddress)". `what` says what octet was doing. DeviceBuffer reports missing
-/// memory itself.
-void check_cuda(int status, const char* what);
-
 /// Returns the number of the calling thread's current GPU among those that CUDA shows to this process (chosen by
 /// CUDA_VISIBLE_DEVICES); 0 if there is none.
 int current_gpu();

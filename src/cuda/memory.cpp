@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/memory.h"
 
-#include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "src/cuda/device.h"
+#include "src/cuda/check.h"
 
 namespace octet {
 namespace {

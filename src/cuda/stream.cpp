@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/cuda/stream.h"
 
-#include <cuda_runtime.h>
-
-#include "src/cuda/device.h"
+#include "src/cuda/check.h"
 
 namespace octet {
 

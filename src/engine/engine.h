@@ -179,15 +179,6 @@ std::vector<std::string> resolve_engines(const std::vector<std::string>& names,
 /// Returns the first engine that "auto" stands for.
 const Engine& preferred_engine(EngineDevices devices = EngineDevices::any);
 
-/// Returns "$XDG_CACHE_HOME/octet/kernels", or else "$HOME/.cache/octet/kernels"; "" if neither variable holds an
-/// absolute path.
-std::string kernel_cache_folder();
-
-/// Sets the folder that programs compiled from now on keep the names of the fastest kernels in, for later processes;
-/// any thread may do so. It is "" (none) at first, because test programs measure concurrently, which makes their
-/// choices unreliable.
-void set_kernel_cache(const std::string& folder);
-
 /// The machine's name for reports: "AMD EPYC ..., 2 cores", "..., 64 cores, of which octet may use 2".
 std::string cpu_model();
 /// cpu_model(), followed by "; NVIDIA H200" if the build has CUDA and a GPU is usable.

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For those who implement engines: the engines that exist, the checks that all of them do, and the fastest kernels that
-// are kept for later processes.
+// For those who implement engines: the engines that exist, and the checks that all of them do.
 #pragma once
-
-#include <optional>
-#include <string>
 
 #include "src/engine/engine.h"
 
@@ -47,16 +43,5 @@ void check_outputs(const OutputMemory& outputs, size_t expected);  ///< as many 
 void check_submit(size_t submitted);                               ///< room for one more batch
 void check_collect(size_t submitted);                              ///< at least one batch to collect
 void check_run(int batch, int max_batch, const OutputMemory& outputs, size_t expected);  ///< batch and outputs
-
-// The fastest kernels are kept in the folder of set_kernel_cache(), with one small file a choice. A file that is
-// damaged, belongs to another choice, or cannot be read or written is ignored: the kernels are measured again.
-
-std::string kernel_cache();  ///< that folder
-
-/// Returns the name that was kept under `key`, one line with everything that the choice depends on.
-std::optional<std::string> cached_kernel(const std::string& folder, const std::string& key);
-
-/// Keeps `name` under `key`. Processes that write the same key concurrently leave one complete file.
-void cache_kernel(const std::string& folder, const std::string& key, const std::string& name);
 
 }  // namespace octet

@@ -21,6 +21,7 @@
 #include "src/data/transform.h"
 #include "src/detect/decode.h"
 #include "src/engine/engine.h"
+#include "src/engine/kernel_cache.h"
 #include "src/net/checkpoint.h"
 
 struct octet_network {

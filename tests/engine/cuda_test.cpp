@@ -12,7 +12,7 @@
 #include "src/base/error.h"
 #include "src/cuda/memory.h"
 #include "src/engine/engine.h"
-#include "src/engine/support.h"
+#include "src/engine/kernel_cache.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/network_builder.h"
 #include "tests/engine/network_coverage.h"

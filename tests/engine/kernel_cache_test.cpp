@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/engine/support.h"
+#include "src/engine/kernel_cache.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

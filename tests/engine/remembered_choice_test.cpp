@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "src/base/files.h"
-#include "src/engine/support.h"
+#include "src/engine/kernel_cache.h"
 
 namespace octet::test {
 namespace {

@@ -25,11 +25,11 @@ void expect_exact(const BlockCase& c, const std::vector<CudaInvertedResidual>& c
   const DeviceBytes residual(c.project.residual, stream);
   for (const CudaInvertedResidual& choice : choices) {
     const DeviceBytes y(std::vector<uint8_t>(expected.size(), kCanary), stream, kCanary);
-    const CudaGroupData data{.images = c.images,
-                             .packed = packed.data(),
-                             .x = x.data(),
-                             .y = y.data(),
-                             .residual = c.project.params.has_residual ? residual.data() : nullptr};
+    const CudaInvertedResidualData data{.images = c.images,
+                                        .packed = packed.data(),
+                                        .x = x.data(),
+                                        .residual = c.project.params.has_residual ? residual.data() : nullptr,
+                                        .y = y.data()};
     for (int run = 0; run < 2; ++run) cuda_inverted_residual(choice, block, data, stream.get());
     ASSERT_EQ(block_difference(c, choice.name(), y.read(stream), expected), "");
   }

@@ -20,6 +20,7 @@
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/engine/engine.h"
+#include "src/engine/kernel_cache.h"
 #include "tools/octet/commands.h"
 
 namespace octet::cli {

@@ -14,7 +14,7 @@
 #include "kernels/core/cuda.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
-#include "src/engine/support.h"
+#include "src/engine/kernel_cache.h"
 
 namespace octet {
 namespace {

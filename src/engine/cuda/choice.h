@@ -52,7 +52,7 @@ struct MeasuredChoice {
 };
 
 /// Returns the index of the name in `names` that `measure` chose for this `work` on this GPU, in this process or, with
-/// a kernel cache (support.h), in an earlier one; otherwise measures now. A single name is not measured. `work` is
+/// a kernel cache (kernel_cache.h), in an earlier one; otherwise measures now. A single name is not measured. `work` is
 /// one line with everything that the times depend on, except the GPU, octet's version, its kernels' sources and the
 /// names.
 size_t remembered_choice(const std::string& work, const std::vector<std::string>& names,

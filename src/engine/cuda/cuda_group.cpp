@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/conv/conv2d.h"
+#include "kernels/groups/conv_lookup.h"
 #include "kernels/groups/groups.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
@@ -224,12 +225,15 @@ GroupKernels inverted_residual_kernels(const Lowering& lowering, const NodeGroup
   const auto constants =
       std::make_shared<SharedConstants>("weights", [block] { return kernels::cuda_inverted_residual_pack(*block); });
   return [block, constants](int images) {
-    return steps_of(kernels::cuda_inverted_residual_choices(*block, images, this_gpu()), constants,
-                    [block](const auto& choice, const CudaStepData& data, const uint8_t* packed, CudaStream stream) {
-                      const uint8_t* residual = block->project.params.has_residual ? data.inputs[1] : nullptr;
-                      kernels::cuda_inverted_residual(
-                          choice, *block, {data.images, packed, data.inputs[0], data.output, residual}, stream);
-                    });
+    return steps_of(
+        kernels::cuda_inverted_residual_choices(*block, images, this_gpu()), constants,
+        [block](const auto& choice, const CudaStepData& data, const uint8_t* packed, CudaStream stream) {
+          const uint8_t* residual = block->project.params.has_residual ? data.inputs[1] : nullptr;
+          kernels::cuda_inverted_residual(
+              choice, *block,
+              {.images = data.images, .packed = packed, .x = data.inputs[0], .residual = residual, .y = data.output},
+              stream);
+        });
   };
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One node, or a group of nodes, of a network compiled for the GPU: a launch on a stream, with constants that the step
 // owns on the device. Which kernel runs a convolution or linear is measured once for each kind of convolution, number
-// of images and GPU, and kept in a file (support.h) for later processes.
+// of images and GPU, and kept in a file (kernel_cache.h) for later processes.
 #pragma once
 
 #include <cstddef>

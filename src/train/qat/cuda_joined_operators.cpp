@@ -65,11 +65,19 @@ at::Tensor norm_quantized_again(const at::Tensor& x, const at::Tensor& numbers, 
   return y;
 }
 
+/// Returns whether kernels can read the tensor's memory by 16 bytes.
+bool is_aligned(const at::Tensor& x) { return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0; }
+
+/// Returns a gradient with these strides that kernels can read by 16 bytes; undefined stays undefined.
+at::Tensor readable(const at::Tensor& gradient, at::IntArrayRef strides) {
+  const at::Tensor dense = with_strides(gradient, strides);
+  return !dense.defined() || is_aligned(dense) ? dense : dense.clone();
+}
+
 /// Returns whether a gradient [N, C, H, W] is one value for all pixels of an image, whose memory is [N, C].
 bool is_shared(const at::Tensor& gradient) {
   return gradient.defined() && gradient.dim() == 4 && gradient.stride(3) == 0 && gradient.stride(2) == 0 &&
-         gradient.stride(1) == 1 && gradient.stride(0) == gradient.size(1) &&
-         reinterpret_cast<uintptr_t>(gradient.const_data_ptr()) % 16 == 0;
+         gradient.stride(1) == 1 && gradient.stride(0) == gradient.size(1) && is_aligned(gradient);
 }
 
 /// What the backward pass gets for y and its twin.
@@ -79,11 +87,11 @@ struct NormReaders {
 
   NormReaders(const at::Tensor& first, const at::Tensor& second, const at::Tensor& x) : dy(first), also(second) {
     if (!dy.defined() || (is_shared(dy) && also.defined() && !is_shared(also))) std::swap(dy, also);
-    dy = with_strides(dy, x.strides());
+    dy = readable(dy, x.strides());
     if (is_shared(also)) {
       also_rows = x.size(2) * x.size(3);
     } else {
-      also = with_strides(also, x.strides());
+      also = readable(also, x.strides());
     }
   }
 };
@@ -167,8 +175,10 @@ bool is_half_rows(const at::Tensor& x) {
 
 bool norm_quantize_fits(const Unfinished& y) {
   const at::Tensor &x = y.value, &r = y.residual;
-  if (y.bias.defined() || !is_half_rows(x) || x.size(1) % 8 != 0 || x.numel() < 2 * x.size(1)) return false;
-  return !r.defined() || (r.scalar_type() == x.scalar_type() && r.sizes() == x.sizes() && r.strides() == x.strides());
+  if (y.bias.defined() || !is_half_rows(x) || x.size(1) % 8 != 0 || x.numel() < 2 * x.size(1) || !is_aligned(x))
+    return false;
+  return !r.defined() ||
+         (r.scalar_type() == x.scalar_type() && r.sizes() == x.sizes() && r.strides() == x.strides() && is_aligned(r));
 }
 
 Twins cuda_norm_quantize(const Unfinished& y, const BatchNormTensors& t, const NormQuantizer& quantizer) {

@@ -152,7 +152,7 @@ Times run(const Layer& l, const Bench& bench, const Stream& stream) {
     ++tried[kind];
     const double us = bench_launches(stream, launches, repeats, [&](int i) {
       cuda_inverted_residual(ranked.tile, block,
-                             {images, packed.data(), x.copy(i % copies), y.copy(i % copies), residual_of(i)},
+                             {images, packed.data(), x.copy(i % copies), residual_of(i), y.copy(i % copies)},
                              stream.get());
     });
     all += fmt::format(" {}={:.1f}({:.1f})", name, us, ranked.clocks / 1755);
