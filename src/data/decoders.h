@@ -14,6 +14,7 @@ namespace octet {
 
 /// The bytes of an image file.
 struct EncodedImage {
+  EncodedImage(std::string_view bytes, std::string&& name) = delete;  // it would not live long enough
   EncodedImage(std::string_view bytes, const std::string& name_)
       : data(reinterpret_cast<const uint8_t*>(bytes.data())), size(bytes.size()), name(name_) {}
   const uint8_t* data = nullptr;

@@ -129,8 +129,8 @@ class FileTree {
   std::vector<std::string> tops_ = {""};     ///< folders around all files: "", "CamVid/", "CamVid/data/"
 };
 
-/// Images without labels, for calibration: files of any folders and archives, each with label 0. Data sets that have
-/// labels for their files derive from it.
+/// Images without labels, for calibration: files of any folders and archives, each with label 0. Data sets with masks
+/// or boxes for their files derive from it.
 class ImageList : public Dataset {
  public:
   /// Each of `paths` is a folder, which is read with all folders within it; a .tar; an image file; or a pattern of
@@ -149,7 +149,7 @@ class ImageList : public Dataset {
   std::vector<std::string> notes() const override { return notes_; }
 
  protected:
-  /// The caller fills in what follows.
+  /// A derived class fills in the members below.
   explicit ImageList(const DatasetSpec& spec) : channels_(spec.channels), orientation_(spec.orientation) {}
   std::vector<StoredFile> files_;
   std::vector<std::string> class_names_, notes_;

@@ -72,33 +72,64 @@ std::string classes_from(const DatasetSpec& spec) {
 
 namespace {
 
-class ImageFolder : public ImageList {
+class ImageFolder : public Dataset {
  public:
-  explicit ImageFolder(const DatasetSpec& spec) : ImageList(spec), root_(spec.path) {
-    if (!fs::is_directory(root_)) refuse_compressed(root_);
-    if (fs::path(spec.path).extension() == ".tar") {
-      list_archive(spec.split);
-    } else {
-      list_folder(spec.split, /*listed=*/!spec.classes.empty() || !spec.class_names.empty());
-    }
-    label_files(spec);
-    notes_ = left_out_.notes(root_);
+  explicit ImageFolder(const DatasetSpec& spec);
+  size_t size() const override { return files_.size(); }
+  int channels() const override { return channels_; }
+  int label(size_t index) const override { return files_.at(index).label; }
+  Image read(size_t index) const override {
+    const StoredFile file = stored(index);
+    return decode_image(file.read(), channels_, file.name, orientation_);
   }
-  int label(size_t index) const override { return labels_.at(index); }
+  std::optional<std::string> file(size_t index) const override { return stored(index).read(); }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::string describe(size_t index) const override { return stored(index).name; }
+  std::optional<ImageHeader> header(size_t index) const override {
+    const StoredFile file = stored(index);
+    return header_of([&](uint64_t most) { return file.read(most); }, file.name);
+  }
+  Orientation orientation() const override { return orientation_; }
+  std::vector<std::string> notes() const override { return left_out_.notes(root_); }
 
  private:
+  /// One of perhaps millions, so it holds what differs between files and no more.
+  struct File {
+    int label = 0;
+    std::string name;               ///< CLASS/NAME, below root_
+    uint64_t offset = 0, size = 0;  ///< in the archive
+  };
+  StoredFile stored(size_t index) const;
   void list_folder(const std::string& split, bool listed);  ///< listed: the classes are known
   void list_class(const std::string& name);
   void list_archive(const std::string& split);
   /// Sets the class names to those of `spec`, else to the sorted folders, and the labels of files_ from their folders.
   void label_files(const DatasetSpec& spec);
 
-  // Until label_files() gives them their whole names, those of files_ are CLASS/NAME.
   std::string root_;
-  std::shared_ptr<const TarFile> archive_;
-  std::vector<int> labels_;
+  int channels_;
+  Orientation orientation_;
+  std::shared_ptr<const TarFile> archive_;  ///< null: a folder on disk
+  std::vector<File> files_;
   LeftOut left_out_;
+  std::vector<std::string> class_names_;
 };
+
+ImageFolder::ImageFolder(const DatasetSpec& spec)
+    : root_(spec.path), channels_(spec.channels), orientation_(spec.orientation) {
+  if (!fs::is_directory(root_)) refuse_compressed(root_);
+  if (fs::path(spec.path).extension() == ".tar") {
+    list_archive(spec.split);
+  } else {
+    list_folder(spec.split, /*listed=*/!spec.classes.empty() || !spec.class_names.empty());
+  }
+  label_files(spec);
+}
+
+StoredFile ImageFolder::stored(size_t index) const {
+  const File& file = files_.at(index);
+  return {(fs::path(root_) / file.name).string(), archive_, file.offset, file.size};
+}
 
 void ImageFolder::list_folder(const std::string& split, bool listed) {
   if (!split.empty()) root_ = (fs::path(root_) / split).string();
@@ -129,7 +160,7 @@ void ImageFolder::list_class(const std::string& name) {
     if (entry.is_directory()) {
       left_out_.add(kInnerFolders, file);
     } else if (entry.is_regular_file() && is_image(file)) {
-      files_.push_back({file, nullptr, 0, 0});
+      files_.push_back({0, file, 0, 0});
     } else {
       left_out_.add(ending_of(file), file);
     }
@@ -152,7 +183,7 @@ void ImageFolder::list_archive(const std::string& split) {
       } else if (depth > 1) {
         left_out_.add(kInnerFiles, name);
       } else if (is_image(name)) {
-        files_.push_back({name, archive_, member.offset, member.size});
+        files_.push_back({0, name, member.offset, member.size});
       } else {
         left_out_.add(ending_of(name), name);
       }
@@ -171,7 +202,7 @@ void ImageFolder::list_archive(const std::string& split) {
 
 void ImageFolder::label_files(const DatasetSpec& spec) {
   std::set<std::string> found;
-  for (const StoredFile& file : files_) found.insert(folder_of(file.name));
+  for (const File& file : files_) found.insert(folder_of(file.name));
   if (found.empty())
     throw data_error(
         root_ + ": no class folder with an image (JPEG, PNG, BMP, WebP)" + left_out_.text() +
@@ -186,27 +217,19 @@ void ImageFolder::label_files(const DatasetSpec& spec) {
     labels.emplace(name, static_cast<int>(labels.size()));
     if (!found.contains(name)) absent.push_back(name);
   }
-  std::vector<std::pair<int, StoredFile>> labelled;
-  for (StoredFile& file : files_) {
+  for (File& file : files_) {
     const auto label = labels.find(folder_of(file.name));
     if (label == labels.end())
       throw data_error(fmt::format("{}: folder {} is not a class of {}", root_, folder_of(file.name), classes));
-    labelled.emplace_back(label->second, std::move(file));
+    file.label = label->second;
   }
   if (!absent.empty()) {
     say(fmt::format("note: {}: images of {} of the {} classes in {}; none of {}", root_, found.size(),
                     class_names_.size(), classes, first_few(absent)));
   }
   // Sorted by class and name, because the order of a directory listing differs between machines.
-  std::sort(labelled.begin(), labelled.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : a.second.name < b.second.name;
-  });
-  files_.clear();
-  for (auto& [label, file] : labelled) {
-    labels_.push_back(label);
-    file.name = (fs::path(root_) / file.name).string();
-    files_.push_back(std::move(file));
-  }
+  std::sort(files_.begin(), files_.end(),
+            [](const File& a, const File& b) { return a.label != b.label ? a.label < b.label : a.name < b.name; });
 }
 
 }  // namespace

@@ -319,7 +319,7 @@ class Pictures(Advice):
     def test_without_test_images(self):
         recipe, weights = self.folders("pictures", ["train", "mine"])
         self.refused("train", recipe, *weights, "--out", self.new("run"), code=3, advice="set data.test to the folder of the test "
-                     "images, or data.test_path. Pictures without such a part can be quantized after training only: set it to what "
+                     "images, or data.test_path. Images without such a part can be quantized after training only: set it to what "
                      "data.train is")
         self.start(*weights, "--set", "data.test=mine", name="named", recipe=recipe)
         self.start(*weights, "--set", "data.test=train", "--set", "qat.epochs=0", name="same", recipe=recipe)
