@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Imported target octet_cudnn: headers of cuDNN 9 and of its frontend 1.x. The libraries are loaded at run time
-# (src/engine/peers/cudnn/libraries.h); the linker only notes where wheels and toolkit keep them.
+# (src/engine/peers/peer.h); the linker only notes where wheels and toolkit keep them.
 get_filename_component(wheels ${OCTET_TORCH_DIR} REALPATH)  # .deps/torch may be a link; its neighbours lie where it points to
 get_filename_component(wheels ${wheels} DIRECTORY)
 find_path(OCTET_CUDNN_FRONTEND_DIR cudnn_frontend.h NO_DEFAULT_PATH

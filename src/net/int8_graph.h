@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The int8 network as plain data: the waist between training, which writes it, and engines, which read it. It holds all
-// that is needed to compute logits from images, bit for bit (arithmetic: kernels/core/quantize.h), and nothing else.
+// that is needed to compute outputs from image files, bit for bit (arithmetic: kernels/core/quantize.h): how an image
+// becomes the input, the nodes with their constants, and which outputs of a detector give boxes. What makes parts of it
+// from a float Graph is declared here, too.
 #pragma once
 
 #include <array>

@@ -42,6 +42,7 @@ struct CodeBounds {
 };
 
 /// The scales of one channel of a lookup, before its function and behind it: y = output * f(input * x).
+/// src/quant/equalize.h chooses them.
 struct CurveScale {
   float input = 1, output = 1;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // data.decode: gpu. Files of images become batches of pixels on the GPU: nvJPEG decodes them, or the CPU those that it
 // does not, and one kernel makes of them what the loader makes on the CPU: crops, or images placed as a whole, in
-// mosaics and mixed. The kernel reads plans of the images (src/data/image_plan.h), written
-// into one piece of memory, which is copied to the GPU.
+// mosaics and mixed. The kernel reads plans of the images (src/data/image_plan.h), written into one piece of memory,
+// which is copied to the GPU.
 #pragma once
 
 #include <array>
@@ -39,6 +39,7 @@ struct PlannedFile {
 /// Returns the files of images [first, end) of a planned batch, in the order of their plans.
 std::vector<PlannedFile> files_of(Batch& batch, size_t first, size_t end);
 
+/// The plans of a batch's images as the kernels read them that make their pixels.
 class GpuPlans {
  public:
   /// For images [first, end) of the batch, which must outlive this.
@@ -66,6 +67,7 @@ class GpuPlans {
   size_t tiles_ = 0, filters_ = 0, bytes_ = 0;  // where these begin; a picture for each image comes before
 };
 
+/// Makes the batches of data.decode: gpu.
 class GpuPictures {
  public:
   static constexpr int kLanes = 4;  ///< batches that may be under way at a time

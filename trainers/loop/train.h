@@ -27,7 +27,7 @@ struct Teacher;   // trainers/loop/step.h
 struct EpochResult {
   int epoch = 0;  ///< from 0
   bool validate =
-      true;  ///< it is this epoch's turn (OptimizerRecipe::val_interval, Phase::validates_first), or the phase's last)
+      true;  ///< it is this epoch's turn (OptimizerRecipe::val_interval, Phase::validates_first), or the phase's last
   double train_loss = 0;
   double train_top1 = 0;             ///< in 0..1; pixels: the share that is right; boxes: the mean IoU
   std::optional<double> first_loss;  ///< cross-entropy of the phase's first step; empty if its state file has none

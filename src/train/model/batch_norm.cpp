@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BatchNorm in training over all shares of a batch: by LibTorch's operators on the CPU, by octet's kernels on a GPU.
 // The formulas are those of Ioffe and Szegedy 2015 (arXiv 1502.03167). Each share sends mean and variance about its own
-// mean, which are then combined (Chan, Golub and LeVeque 1979), so that no large squares are summed. And BatchNorm with
-// fixed statistics as part of its layer.
+// mean, which are then combined (Chan, Golub and LeVeque 1979), so that no large squares are summed. BatchNorm with
+// fixed statistics, as part of its layer, is here, too.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_div.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake quantizers of a network where its weights are: the range and qparams of every edge, and the histograms of
-// calibration. One interface, implemented for the CPU and for CUDA. And what a QuantizedModel saves of them to continue
-// bit for bit (quantized_state.cpp).
+// calibration. There is one interface, implemented for the CPU and for CUDA. What a QuantizedModel saves of them to
+// continue bit for bit is declared here, too (quantized_state.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
