@@ -204,9 +204,8 @@ Graph resnet9(const ModelSpec& spec) {
 Graph unet(const ModelSpec& spec, int depth) {
   const int smallest = 1 << depth;
   if (spec.input.h % smallest != 0 || spec.input.w % smallest != 0) {
-    throw usage_error(
-        fmt::format("model: {} halves the picture {} times, so {} must divide its height and width, {}x{}", spec.name,
-                    depth, smallest, spec.input.h, spec.input.w));
+    throw usage_error(fmt::format("model: {} halves the image {} times, so {} must divide its height and width, {}x{}",
+                                  spec.name, depth, smallest, spec.input.h, spec.input.w));
   }
   const auto channels = [&](int level) { return scaled_channels(kChannels << level, spec.width); };
   GraphBuilder b(spec.name, spec.input, spec.folded);

@@ -102,7 +102,7 @@ Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& sp
     throw usage_error(fmt::format("model: {} has the imagenet stem alone; set stem auto or imagenet", spec.name));
   if (spec.input.h % kHigh != 0 || spec.input.w % kHigh != 0)
     throw usage_error(
-        fmt::format("model: {} halves the picture 4 times, so {} must divide its height and width, {}x{}; "
+        fmt::format("model: {} halves the image 4 times, so {} must divide its height and width, {}x{}; "
                     "data.fit: letterbox puts others into a larger input",
                     spec.name, kHigh, spec.input.h, spec.input.w));
   const std::string name = "classifier";

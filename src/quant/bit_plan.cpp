@@ -140,7 +140,7 @@ class Planner {
 
   PlannedGraph run() {
     plan_logits();
-    plan_crop();
+    plan_input();
     for (const LayerBits& layer : spec_.layers) plan_layer(layer);
     plan_residuals();
     return Rewriter(graph_, root_, edges_).run(weight_bits_);
@@ -174,7 +174,7 @@ class Planner {
     if (!has_weight(node.op) && node.inputs.size() == 1) set_read(node.inputs[0], bits);
   }
 
-  void plan_crop() {
+  void plan_input() {
     std::vector<bool> before(graph_.nodes.size());  // whether no weight comes before its output
     for (int n = 0; n < size(); ++n) {
       const Node& node = graph_.nodes[n];

@@ -195,7 +195,7 @@ std::vector<std::string> dense_reasons(const Graph& fused) {
     }
     const long inputs = weight_rows(fused, n).inputs;
     if (from_input[node.inputs[0]]) {
-      reasons[n] = "reads the picture";
+      reasons[n] = "reads the image";
     } else if (inputs == 1) {
       reasons[n] = "depthwise";
     } else if (inputs % 4 != 0) {

@@ -97,7 +97,7 @@ std::string sixteen_bits_note(const List& list, const std::vector<size_t>& sixte
   }
   if (count == 0 || bits >= kFewestOf16) return "";
   return fmt::format(
-      "{}: {} of {} pictures are 16-bit PNGs, and of {} looked at none uses more than {} bits: read as 16 they are "
+      "{}: {} of {} images are 16-bit PNGs, and of {} looked at none uses more than {} bits: read as 16 they are "
       "nearly black; multiply their values by {}, or write them with 8 bits",
       list.key, with_thousands(static_cast<long>(sixteen.size())),
       with_thousands(static_cast<long>(list.indices.size())), count, bits, 1 << (16 - bits));
@@ -105,7 +105,7 @@ std::string sixteen_bits_note(const List& list, const std::vector<size_t>& sixte
 
 }  // namespace
 
-std::vector<std::string> check_pictures(const RunData& data) {
+std::vector<std::string> check_images(const RunData& data) {
   const List lists[] = {
       {"data.train", *data.train_set, data.train, data.train_transform, true},
       {"data.validation", *data.validation_set, data.validation, data.evaluation_transform, false},
@@ -117,7 +117,7 @@ std::vector<std::string> check_pictures(const RunData& data) {
     if (found.turned > 0) {
       const bool turns = list.dataset.orientation() == Orientation::exif;
       notes.push_back(
-          fmt::format("{}: {} of {} pictures carry an EXIF orientation: {}", list.key, with_thousands(found.turned),
+          fmt::format("{}: {} of {} images carry an EXIF orientation: {}", list.key, with_thousands(found.turned),
                       with_thousands(static_cast<long>(list.indices.size())),
                       turns ? "they are turned upright" : "they are read as stored (data.orientation: as_stored)"));
     }

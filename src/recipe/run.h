@@ -88,7 +88,7 @@ RunData open_run_data(const Recipe& recipe);
 /// would be too late to find a damaged test image. Throws Error(data) naming the first file that is no image, or that
 /// its transform cannot take. Returns what the user should know, a sentence each: how many images carry an orientation
 /// and whether they are turned, and 16-bit PNGs that are nearly black. Data sets without image files have no headers.
-std::vector<std::string> check_pictures(const RunData& data);
+std::vector<std::string> check_images(const RunData& data);
 
 /// Tells a network's own file from a recipe or a run directory. Returns what an ONNX, safetensors or PyTorch file is
 /// and which command or recipe key takes it, for messages: "a float network; octet quantize FILE ...". Returns ""

@@ -130,9 +130,8 @@ void add_training(std::vector<Field>& fields) {
   quant.add("activation_bits", &Q::activation_bits, range(2, 8),
             "of activations; below 8: fewer codes in the same byte");
   quant.add("weight_bits", &Q::weight_bits, range(2, 8), "of weights; below 8: fewer codes, packed in the file");
-  quant.add("input_bits", &Q::input_bits, range(2, 8), "of the picture as the network reads it");
-  quant.add("first_layer_bits", &Q::first_layer_bits, range(2, 8),
-            "of the weights of the layers that read the picture");
+  quant.add("input_bits", &Q::input_bits, range(2, 8), "of the image as the network reads it");
+  quant.add("first_layer_bits", &Q::first_layer_bits, range(2, 8), "of the weights of the layers that read the image");
   quant.add("last_layer_bits", &Q::last_layer_bits, range(2, 8),
             "of the weights of the layer that gives the logits, and of the activations it reads");
   quant.add("residual_bits", &Q::residual_bits, range(0, 8),

@@ -51,7 +51,7 @@ void add_data(std::vector<Field>& fields) {
         "(YOLOX) the upper left corner; not given: letterbox_corner for coco, voc, yolo");
   s.add("channel_order", &D::channel_order, kChannelOrders, "order of the input's channels; YOLOX's networks read bgr");
   s.add("orientation", &D::orientation, kOrientations,
-        "exif: pictures are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
+        "exif: images are turned as their EXIF data says, before all else, in training and by the checkpoint; not "
         "given: exif for image_folder, coco, voc and yolo");
   s.add("mean", &D::mean, range(-10, 10), "subtracted from pixels in 0..1, one a channel; []: the format's");
   s.add("std", &D::std, above_to(0, 10), "divides the difference, one a channel; []: the format's");

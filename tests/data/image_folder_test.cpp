@@ -133,7 +133,7 @@ TEST(ImageFolder, TarIsReadInPlace) {
   EXPECT_EQ(dataset->describe(1), folder.path("a.tar") + "/val/dog/1.png");
 }
 
-TEST(ImageFolder, EveryEndingOfAImageIsRead) {
+TEST(ImageFolder, EveryEndingOfAnImageIsRead) {
   const TemporaryFolder folder;
   const Image image = noise(4, 5, 3, 1);
   for (const char* name : {"a.jfif", "b.JPE", "c.jpg", "d.jpeg"})

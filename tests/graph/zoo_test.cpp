@@ -134,7 +134,7 @@ TEST(Zoo, UnetComesBackToThePicture) {
   EXPECT_EQ(graph.outputs, (std::vector<int>{static_cast<int>(graph.nodes.size()) - 1}));
   EXPECT_NE(error_of([] {
               build_model({.name = "unet", .input = {3, 56, 64}});
-            }).find("unet halves the picture 4 times, so 16 must divide its height and width, 56x64"),
+            }).find("unet halves the image 4 times, so 16 must divide its height and width, 56x64"),
             std::string::npos);
 }
 

@@ -36,7 +36,7 @@ TEST(SparseModel, DepthwiseFirstAndOddLayersStayDenseAndAreNamed) {
     ++count[reasons[n]];
     EXPECT_EQ(reasons[n] == "depthwise", node.op == Op::conv2d && node.groups > 1) << node.name;
   }
-  EXPECT_EQ(count, (std::map<std::string, int>{{"", 35}, {"depthwise", 17}, {"reads the picture", 1}}));
+  EXPECT_EQ(count, (std::map<std::string, int>{{"", 35}, {"depthwise", 17}, {"reads the image", 1}}));
 }
 
 TEST(SparseModel, ANetworkThatNoneFitsIsRefused) {
@@ -49,7 +49,7 @@ TEST(SparseModel, ANetworkThatNoneFitsIsRefused) {
   EXPECT_NO_THROW(prepare(graph, {}));
   try {
     prepare(graph, kSparse);
-    FAIL() << "conv1 reads the picture, fc has six inputs";
+    FAIL() << "conv1 reads the image, fc has six inputs";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::usage);
     EXPECT_NE(std::string(error.what()).find("quant.sparsity: 2:4 fits no layer"), std::string::npos) << error.what();

@@ -18,7 +18,7 @@ using testing::full_report;
 using testing::occurrences;
 using testing::parse_markup;
 
-TEST(ReportSvg, ShowsTheResultsInAImageThatStandsAlone) {
+TEST(ReportSvg, ShowsTheResultsInAnImageThatStandsAlone) {
   const std::string svg = report_svg(full_report(10));
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 820 ")) << svg.substr(0, 80);
   const testing::Markup markup = parse_markup(svg);
@@ -80,7 +80,7 @@ TEST(ReportSvg, TheTextOfACardIsInsideOfIt) {
   EXPECT_EQ(cards, result_cards(report).size());
 }
 
-TEST(ReportSvg, AnEmptyReportIsAImage) {
+TEST(ReportSvg, AnEmptyReportIsAnImage) {
   const testing::Markup markup = parse_markup(report_svg(Report{}));
   EXPECT_EQ(markup.error, "");
   EXPECT_NE(markup.text.find("not compared"), std::string::npos);

@@ -163,7 +163,7 @@ TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
   const auto refusal = [&](std::vector<std::string> set = {}) {
     set.push_back("data.validation_fraction=0.1");
     const RunData data = open_run_data(pictures(folder, set));
-    return data_refusal([&] { check_pictures(data); });
+    return data_refusal([&] { check_images(data); });
   };
   const std::string good = testing::png_bytes(testing::noise(8, 8, 1, 1));
   for (const char* workers : {"data.workers=0", "data.workers=4"}) {
@@ -178,12 +178,12 @@ TEST(PictureCheck, NamesTheFirstPictureThatTestingCouldNotRead) {
                                       ": image of 8x7 is smaller than the crop of 8x8; a recipe's data.resize, or "
                                       "--resize or --fit letterbox of an .onnx file, fits it");
     folder.write("test/dog/3.png", good);
-    EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, {workers, "data.validation_fraction=0.1"}))).empty());
+    EXPECT_TRUE(check_images(open_run_data(pictures(folder, {workers, "data.validation_fraction=0.1"}))).empty());
   }
   // What training pads is large enough; the test image is not padded.
   folder.write("train/cat/0.png", testing::png_bytes(testing::noise(6, 6, 1, 1)));
   expect_part(refusal(), "/train/cat/0.png: image of 6x6 is smaller");
-  EXPECT_TRUE(check_pictures(open_run_data(synthetic())).empty());
+  EXPECT_TRUE(check_images(open_run_data(synthetic())).empty());
 }
 
 TEST(PictureCheck, CountsOrientationsAndSaysWhatBecomesOfThem) {
@@ -198,10 +198,10 @@ TEST(PictureCheck, CountsOrientationsAndSaysWhatBecomesOfThem) {
   folder.write("test/cat/1.png", turned(8, 9, 3));
   folder.write("test/cat/2.png", turned(8, 9, 1));
   const std::vector<std::string> set = {"data.validation_fraction=0.1"};
-  EXPECT_EQ(check_pictures(open_run_data(pictures(folder, set))),
-            std::vector<std::string>{"data.test: 2 of 8 pictures carry an EXIF orientation: they are turned upright"});
-  EXPECT_EQ(check_pictures(open_run_data(pictures(folder, {set[0], "data.orientation=as_stored"}))),
-            std::vector<std::string>{"data.test: 2 of 8 pictures carry an EXIF orientation: they are read as stored "
+  EXPECT_EQ(check_images(open_run_data(pictures(folder, set))),
+            std::vector<std::string>{"data.test: 2 of 8 images carry an EXIF orientation: they are turned upright"});
+  EXPECT_EQ(check_images(open_run_data(pictures(folder, {set[0], "data.orientation=as_stored"}))),
+            std::vector<std::string>{"data.test: 2 of 8 images carry an EXIF orientation: they are read as stored "
                                      "(data.orientation: as_stored)"});
   EXPECT_EQ(open_run_data(pictures(folder, set)).test_set->read(0).height, 9);
   EXPECT_EQ(open_run_data(pictures(folder, {set[0], "data.orientation=as_stored"})).test_set->read(0).height, 8);
@@ -217,15 +217,15 @@ TEST(PictureCheck, SixteenBitPicturesOfFewerAreSaidToBeBlack) {
     folder.write("test/dog/" + std::to_string(i) + ".png", testing::png_of_16_bits(8, 8, pixels));
   }
   const std::vector<std::string> set = {"data.validation_fraction=0.1"};
-  const auto notes = check_pictures(open_run_data(pictures(folder, set)));
+  const auto notes = check_images(open_run_data(pictures(folder, set)));
   ASSERT_EQ(notes.size(), 1u);
-  expect_part(notes[0], "data.test: 40 of 44 pictures are 16-bit PNGs, and of 16 looked at none uses more than 1");
+  expect_part(notes[0], "data.test: 40 of 44 images are 16-bit PNGs, and of 16 looked at none uses more than 1");
   expect_part(notes[0], "bits: read as 16 they are nearly black; multiply their values by ");
   for (int i = 0; i < 40; i += 2) {
     pixels[3] = 65535;
     folder.write("test/dog/" + std::to_string(i) + ".png", testing::png_of_16_bits(8, 8, pixels));
   }
-  EXPECT_TRUE(check_pictures(open_run_data(pictures(folder, set))).empty());
+  EXPECT_TRUE(check_images(open_run_data(pictures(folder, set))).empty());
 }
 
 }  // namespace

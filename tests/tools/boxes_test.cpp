@@ -79,7 +79,7 @@ TEST_F(Boxes, RunPrintsAndDrawsThem) {
                         path("a.png")}),
                  2, {"--out", "a folder that exists"});
   expect_refusal(octet({"run", path("net.safetensors"), path("images/wide.png"), "--out", path("images/wide.png")}), 2,
-                 {"would replace the picture itself"});
+                 {"would replace the image itself"});
   expect_refusal(octet({"run", random_checkpoint(), path("images/wide.png"), "--out", path("a.png")}), 2,
                  {"does not say how its outputs become boxes"});
 }

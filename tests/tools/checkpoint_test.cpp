@@ -137,7 +137,7 @@ TEST_F(Checkpoint, ANetworkOfSeveralOutputsIsDumpedForTheWitness) {
   write_checkpoint(path("two.safetensors"), graph);
   const Answer dumped = octet({"run", path("two.safetensors"), path("picture.png"), "--dump", path("dump")});
   ASSERT_EQ(dumped.code, 0) << dumped.err;
-  expect_part(dumped.err, "wrote " + path("dump") + ": what every node gives for 1 picture");
+  expect_part(dumped.err, "wrote " + path("dump") + ": what every node gives for 1 image");
   const std::string python = python_with("numpy");
   if (python.empty()) GTEST_SKIP() << "no Python with numpy; name one in OCTET_PYTHON";
   const Answer answer = command(

@@ -100,7 +100,7 @@ TEST_F(CompareAgainst, WhatIsMissingIsSaidWithItsCure) {
   expect_refusal(against(checkpoint, "onnxruntime"), 3, {"onnxruntime says: failed out of memory"});
   ::setenv("FAKE_FAILS", "size", 1);
   expect_refusal(against(checkpoint, "onnxruntime"), 3,
-                 {"gives 21504 bytes of 'input/QuantizeLinear' for 8 pictures, octet has 24576"});
+                 {"gives 21504 bytes of 'input/QuantizeLinear' for 8 images, octet has 24576"});
 }
 
 TEST_F(CompareAgainst, WrongWordsAreRefused) {

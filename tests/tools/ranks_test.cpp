@@ -172,7 +172,7 @@ TEST_F(RanksTool, WhatDoesNotFitIsRefusedBeforeAnythingIsWritten) {
   const Answer observed = train(
       {"--out", path("run"), "--ranks", "2", "--set", "quant.scales=observed", "--set", "quant.observer=histogram"});
   EXPECT_EQ(observed.code, 2) << observed.err;
-  expect_part(observed.err, "quant.observer: histogram would count each process's own pictures");
+  expect_part(observed.err, "quant.observer: histogram would count each process's own images");
   EXPECT_FALSE(fs::exists(path("run")));
   expect_refusal(octet({"train", "none", "--resume"}), 2, {"none: no such run directory", "octet train RECIPE"});
 }

@@ -129,7 +129,7 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
                  {"picture_mask.png", "two calls"});
   expect_refusal(octet({"run", path("run"), path("picture.png"), "--masks", path("none")}), 3, {"no such folder"});
   expect_refusal(octet({"run", random_checkpoint(), path("picture.png"), "--masks", path("masks")}), 2,
-                 {"one class for each picture"});
+                 {"one class for each image"});
 }
 
 /// Images of 12 x 20 pixels, which are placed in an input of 16 x 32 for the network; a light field on the right.
@@ -203,7 +203,7 @@ TEST_F(Segment, WhatDoesNotFitIsNamedBeforeAnythingIsWritten) {
   expect_refusal(train({"--set", "data.labels=image"}), 2,
                  {"gives 'head' [2, 16, 16]", "each image", "data.labels: pixels"});
   expect_refusal(train({"--set", "data.synthetic_classes=3"}), 2, {"data.synthetic_classes", "2 (background, shape)"});
-  expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the picture 2 times", "18x18"});
+  expect_refusal(train({"--set", "data.image_size=18"}), 2, {"unet2 halves the image 2 times", "18x18"});
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

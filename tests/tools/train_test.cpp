@@ -82,7 +82,7 @@ TEST_F(Train, PhotosAreTurnedCheckedBeforeTrainingAndTheCheckpointSaysSo) {
   const Answer answer = train("run", set);
   ASSERT_EQ(answer.code, 0) << answer.err;
   const std::vector<std::string> wanted = {"left out: .tiff 1 (cat/scan.tiff)",
-                                           "data.test: 8 of 48 pictures carry an EXIF orientation: they are turned"};
+                                           "data.test: 8 of 48 images carry an EXIF orientation: they are turned"};
   const auto notes = nlohmann::json::parse(read_file(directory("run").report_json())).at("notes");
   for (const std::string& part : wanted) {
     expect_part(answer.err, part);

@@ -116,7 +116,7 @@ void BenchResults::say(const std::string& text) const {
 }
 
 void BenchResults::say_what_is_measured() const {
-  say(fmt::format("{} on {}, random pictures{}", first_.name, machine, command_.model.empty() ? "" : " and weights"));
+  say(fmt::format("{} on {}, random images{}", first_.name, machine, command_.model.empty() ? "" : " and weights"));
   say(fmt::format("octet {}, {}{}", OCTET_VERSION, counted(command_.threads, "thread"),
                   cpu_kernels_.empty() ? "" : ", cpu kernels " + cpu_kernels_));
 }

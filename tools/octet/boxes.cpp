@@ -24,16 +24,16 @@ PictureFiles::PictureFiles(std::string out, std::string ending, const std::vecto
   if (out_.empty()) return;
   if (!std::filesystem::is_directory(out_)) {
     if (images.size() > 1 || !out_.ends_with(".png"))
-      throw usage_error(fmt::format("--out {}: name a .png for one picture, or a folder that exists", out_));
+      throw usage_error(fmt::format("--out {}: name a .png for one image, or a folder that exists", out_));
     require_place_for(out_);
   }
   std::set<std::string> files;
   for (const std::string& image : images) {
     if (!files.insert(file(image)).second)
-      throw usage_error(fmt::format("--out {}: two pictures would be {}; give them in two calls", out_, file(image)));
+      throw usage_error(fmt::format("--out {}: two images would be {}; give them in two calls", out_, file(image)));
     std::error_code none;
     if (std::filesystem::equivalent(file(image), image, none))
-      throw usage_error(fmt::format("--out {}: this would replace the picture itself; name another file", out_));
+      throw usage_error(fmt::format("--out {}: this would replace the image itself; name another file", out_));
   }
 }
 

@@ -36,10 +36,10 @@
 namespace octet::cli {
 namespace {
 
-constexpr int kPictures = 16, kBatch = 8;  // of a file, unless told otherwise
+constexpr int kComparedImages = 16, kBatch = 8;  // of a file, unless told otherwise
 
-MemoryDataset random_pictures(const Shape& shape, int count) {
-  MemoryImages images{.name = "random pictures", .height = shape.h, .width = shape.w, .channels = shape.c};
+MemoryDataset random_images(const Shape& shape, int count) {
+  MemoryImages images{.name = "random images", .height = shape.h, .width = shape.w, .channels = shape.c};
   images.pixels.resize(static_cast<size_t>(shape.elements()) * static_cast<size_t>(count));
   Random random({1});
   for (uint8_t& pixel : images.pixels) pixel = static_cast<uint8_t>(random.below(256));
@@ -72,14 +72,14 @@ struct Subject {
 };
 
 /// Counts where the engines' and runtimes' codes differ on the images.
-Comparison count(const Subject& subject, const std::vector<std::string>& against, const EvaluationSet& pictures) {
+Comparison count(const Subject& subject, const std::vector<std::string>& against, const EvaluationSet& images) {
   std::vector<OwnedProgram> programs;
   add_engines(subject.graph, subject.engines, subject.compile, programs);
   const ShownCodes model = against.empty() ? ShownCodes{} : model_of(subject.checkpoint, subject.graph);
   for (const std::string& name : against)
     programs.push_back(
         {name, start_onnx_runtime(subject.graph, model, name, subject.compile.threads), 0, false, shown_by(model)});
-  return octet::compare(subject.graph, named(programs), pictures, subject.compile.max_batch);
+  return octet::compare(subject.graph, named(programs), images, subject.compile.max_batch);
 }
 
 /// Compares the engines with each other and with the runtimes, for a file, over its images or random ones.
@@ -89,14 +89,14 @@ Comparison compare_file(const Common& common, const MeasureOptions& options, con
       open_measured_file(common, options, {against.empty() ? "auto" : "cpu"},
                          [&](const Int8Graph& graph) -> std::shared_ptr<const Dataset> {
                            const Shape& shape = graph.input_shape();
-                           const int count = options.images > 0 ? options.images : kPictures;
-                           if (random) return std::make_shared<MemoryDataset>(random_pictures(shape, count));
+                           const int count = options.images > 0 ? options.images : kComparedImages;
+                           if (random) return std::make_shared<MemoryDataset>(random_images(shape, count));
                            require_images(graph);
                            return std::make_shared<ImageList>(options.pictures, shape.c, orientation_of(graph));
                          });
   if (random) run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), {});
   run.compile.max_batch = kBatch;
-  const long limit = options.images > 0 ? options.images : kPictures;
+  const long limit = options.images > 0 ? options.images : kComparedImages;
   return count({run.checkpoint, run.graph, run.engines, run.compile}, against, run.data.test_images(limit));
 }
 
@@ -191,7 +191,7 @@ std::vector<std::vector<OutputDifference>> differences(const FloatFile& file, co
   const ImageList pictures(options.pictures, file.ends.input_shape().c, orientation_of(file.ends));
   for (const std::string& note : pictures.notes()) say("note: " + note);
   std::vector<size_t> chosen(
-      std::min<size_t>(pictures.size(), static_cast<size_t>(options.images > 0 ? options.images : kPictures)));
+      std::min<size_t>(pictures.size(), static_cast<size_t>(options.images > 0 ? options.images : kComparedImages)));
   std::iota(chosen.begin(), chosen.end(), size_t{0});
   images = chosen.size();
   Loader loader(pictures, chosen, evaluation_transform(file.ends.input_shape(), file.ends.preprocessing),

@@ -206,7 +206,7 @@ class OnnxRuntime : public Program {
     std::vector<uint8_t> values(node.image_bytes() * static_cast<size_t>(batch));
     if (bytes != static_cast<int64_t>(values.size()))
       throw data_error(fmt::format("{} gives {} bytes of '{}' for {}, octet has {}", name_, bytes, output,
-                                   counted(batch, "picture"), values.size()));
+                                   counted(batch, "image"), values.size()));
     child_.read(values.data(), values.size());
     return values;
   }

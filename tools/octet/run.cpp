@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet run CHECKPOINT IMAGE...: top-5 with names, through one engine; of a network of segmentation the shares of the
-// classes, with --masks the class of every pixel and with --out a picture of them; of a detector its boxes; of other
+// classes, with --masks the class of every pixel and with --out an image of them; of a detector its boxes; of other
 // networks the ranges of the outputs, and with --outputs their values.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -204,7 +204,7 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
   const Int8Node& first = graph.nodes[graph.outputs.front()];
   const bool of_pixels = graph.outputs.size() == 1 && first.float_output && first.shape.h * first.shape.w > 1;
   if (!options.masks.empty() && is_classifier(graph))
-    throw usage_error("--masks: this network has one class for each picture, none for its pixels; leave it out");
+    throw usage_error("--masks: this network has one class for each image, none for its pixels; leave it out");
   if (!options.masks.empty() || (!options.out.empty() && !graph.boxes && of_pixels)) {
     try {
       require_masks(graph);
@@ -218,8 +218,8 @@ void check_masks(const RunOptions& options, const Int8Graph& graph) {
   std::set<std::string> files;
   for (const std::string& image : options.images) {
     if (!files.insert(mask_file(options.masks, image)).second)
-      throw usage_error(fmt::format("--masks {}: two pictures' masks would be {}; give them in two calls",
-                                    options.masks, mask_file(options.masks, image)));
+      throw usage_error(fmt::format("--masks {}: two images' masks would be {}; give them in two calls", options.masks,
+                                    mask_file(options.masks, image)));
   }
 }
 
@@ -277,7 +277,7 @@ ExitCode run(const Common& common, const RunOptions& options) {
       pictures.write(
           path, draw_classes(whole, decode_mask(graph, logits.data(), {whole.height, whole.width}), graph.class_names));
   }
-  const std::string count = counted(static_cast<long>(options.images.size()), "picture");
+  const std::string count = counted(static_cast<long>(options.images.size()), "image");
   if (!options.dump.empty()) {
     dump.write(options.dump);
     say(fmt::format("wrote {}: what every node gives for {}", options.dump, count));
@@ -301,9 +301,9 @@ ExitCode run(const Common& common, const RunOptions& options) {
 void add_run(CLI::App& app, const Common& common, Action& action) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command =
-      app.add_subcommand("run", "top-5 of pictures (JPEG, PNG, BMP, WebP), or classes of their pixels, boxes, outputs");
+      app.add_subcommand("run", "top-5 of images (JPEG, PNG, BMP, WebP), or classes of their pixels, boxes, outputs");
   command->add_option("CHECKPOINT", options->checkpoint, checkpoint_help())->required();
-  command->add_option("IMAGE", options->images, "pictures")->required();
+  command->add_option("IMAGE", options->images, "images")->required();
   command->add_option("--engine", options->engine, "auto (the fastest here), cuda, cudnn, cutlass, cpu, reference");
   command->add_option(
       "--kernels", options->kernels,
@@ -315,13 +315,13 @@ void add_run(CLI::App& app, const Common& common, Action& action) {
       ->add_option("--score", options->score, "boxes: those of a lower score are left out (default: the checkpoint's)")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--out", options->out,
-                      "boxes, segmentation: write the picture with boxes drawn, or under its classes' colours, to this "
+                      "boxes, segmentation: write the image with boxes drawn, or under its classes' colours, to this "
                       ".png, of several to this folder as NAME_boxes.png, NAME_classes.png");
   command->add_option("--dump", options->dump, "write every node's codes to this .safetensors file");
   command->add_option("--outputs", options->outputs,
                       "write the outputs to this .safetensors file: float32 [images, C, H, W] or [images, C]");
   command->add_option("--masks", options->masks,
-                      "segmentation: folder for NAME_mask.png, a grey picture of each pixel's class");
+                      "segmentation: folder for NAME_mask.png, a grey image of each pixel's class");
   command->callback([&common, &action, options] { action = [&common, options] { return run(common, *options); }; });
 }
 

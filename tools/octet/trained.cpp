@@ -59,7 +59,7 @@ FloatFile float_file(const Common& common, const MeasureOptions& options, bool b
 
 namespace {
 
-std::string text(const StagePlan& plan, size_t parts, int pictures, int micro_batches, const std::string& device) {
+std::string text(const StagePlan& plan, size_t parts, int images, int micro_batches, const std::string& device) {
   double all = 0;
   for (const PartCost& stage : plan.stages) all += stage.milliseconds;
   TextTable table({{"stage"},
@@ -84,7 +84,7 @@ std::string text(const StagePlan& plan, size_t parts, int pictures, int micro_ba
       "micro-batches under way there\n"
       "with {} micro-batches at most {:.2f}x one process with the same, without what travelling takes\n\n"
       "parallel:\n  stages: [{}]\n  micro_batches: {}\n",
-      table.render(), parts, kTimesMeasured, device, counted(pictures, "picture"), micro_batches, plan.speed_up,
+      table.render(), parts, kTimesMeasured, device, counted(images, "image"), micro_batches, plan.speed_up,
       fmt::join(plan.layers, ", "), micro_batches);
 }
 

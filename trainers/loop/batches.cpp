@@ -95,10 +95,10 @@ std::string why_not_resident(const RunData& data) {
   if (transform.random_resized_crop) return "data.random_resized_crop resizes on the CPU";
   if (transform.resize > 0) return "data.resize resizes on the CPU";
   const std::optional<ImageSize> size = data.train_set->common_size();
-  if (!size) return "pictures of this data set may differ in size";
+  if (!size) return "images of this data set may differ in size";
   constexpr int kMaxSide = std::numeric_limits<int16_t>::max();
   if (std::max({size->height, size->width, transform.height, transform.width}) + transform.pad > kMaxSide)
-    return fmt::format("pictures have more than {} rows or columns", kMaxSide);
+    return fmt::format("images have more than {} rows or columns", kMaxSide);
   return "";
 }
 
@@ -109,7 +109,7 @@ void require_resident(const RunData& data, at::Device device) {
   const size_t bytes = resident_bytes(data), free = free_memory(device);
   if (bytes > free)
     throw usage_error(
-        fmt::format("cuda.resident_images: on, but the {} training pictures take {:.2f} GB and {:.2f} GB are free; use "
+        fmt::format("cuda.resident_images: on, but the {} training images take {:.2f} GB and {:.2f} GB are free; use "
                     "off",
                     data.train.size(), static_cast<double>(bytes) / 1e9, static_cast<double>(free) / 1e9));
 }

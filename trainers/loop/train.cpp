@@ -230,7 +230,7 @@ class Trainer {
       throw;
     } catch (const NotFinite& error) {
       const std::string where = non_finite_output(phase_, data_);
-      explain_epoch(error.what(), where.empty() ? "a picture of the validation" : where);
+      explain_epoch(error.what(), where.empty() ? "an image of the validation" : where);
     } catch (const Error& error) {
       wait_for_state();  // which a full disk keeps from being written before it keeps the report's page
       if (error.code() != ExitCode::promise) throw;

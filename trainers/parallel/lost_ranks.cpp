@@ -25,7 +25,7 @@ constexpr const char* kWhoIsLost = "lost";
 constexpr const char* kWatching = "a thread that watches the other ranks";
 constexpr const char* kCure = "raise that limit";
 constexpr const char* kNoStep =
-    "no step ended in {} s: a GPU waits for another's, or steps, or their pictures, take that long. Where several runs "
+    "no step ended in {} s: a GPU waits for another's, or steps, or their images, take that long. Where several runs "
     "share GPUs their exchanges may wait for each other: run one at a time; else take a smaller batch_size";
 
 std::string beats_of(int rank) { return fmt::format("beats/{}", rank); }

@@ -205,7 +205,7 @@ void repair(QuantizedModel& model, const Run& run) {
   require_finite_repairs(model.weights(), recipe);
 }
 
-/// Prints which layers are sparse: "2:4: 19 of 21 layers; dense: conv1 (reads the picture), ..."
+/// Prints which layers are sparse: "2:4: 19 of 21 layers; dense: conv1 (reads the image), ..."
 void say_sparse_layers(const Prepared& prepared) {
   if (prepared.spec.sparsity == Sparsity::none) return;
   const std::vector<std::string> reasons = dense_reasons(prepared.graph);
@@ -262,7 +262,7 @@ void find_ranges(QuantizedModel& model, const Run& run, SeenImages& images) {
   const std::vector<QuantizedModel::WideEdge> wide = model.wide_edges(kWide);
   if (wide.empty()) return;
   say(
-      fmt::format("note: {}: codes that reach {} times as far as 99.9 % of the values, or more: a few pictures take "
+      fmt::format("note: {}: codes that reach {} times as far as 99.9 % of the values, or more: a few images take "
                   "bits from all others (furthest '{}': codes to {:.4g}, values within {:.4g}); calibrate.method "
                   "percentile leaves them out, octet calibrate --all compares",
                   counted(static_cast<long>(wide.size()), "edge"), kWide, wide.front().node, wide.front().reach.codes,
@@ -279,7 +279,7 @@ void find_finite_ranges(QuantizedModel& model, const Run& run, SeenImages& image
   const Recipe& recipe = run.recipe;
   const std::string cure = recipe.train.epochs > 0
                                ? fmt::format("lower train.learning_rate, now {:g}", run.float_rate)
-                               : fmt::format("the weights of {} are not fit for this network or these pictures",
+                               : fmt::format("the weights of {} are not fit for this network or these images",
                                              recipe.model.weights.empty() ? recipe.model.onnx : recipe.model.weights);
   throw promise_error(fmt::format("phase calibrate: {}: the float network overflows; {}", error.what(), cure));
 }

@@ -59,7 +59,7 @@ std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales = 
 // The test images that a report shows of a network of detection or segmentation (worst_pictures.cpp): those on which
 // int8 loses most of what the float network has right. They are found in the evaluations; no network runs again.
 
-inline constexpr size_t kShownPictures = 6;
+inline constexpr size_t kShownImages = 6;
 
 /// Returns the test images with labels on which an int8 network is furthest below the float network by AP, then those
 /// on which it finds least.

@@ -76,7 +76,7 @@ std::string costs(const EpochResult& result, const std::vector<RankMetrics>& ran
   const double gigabytes = static_cast<double>(result.gpu_memory_bytes) / 1e9;
   const std::string memory = gigabytes == 0 ? "" : fmt::format(", {:.2f} GB of GPU memory", gigabytes);
   if (ranks.empty()) return fmt::format(", {:.1f} % waiting{}", 100 * result.data_wait_share, memory);
-  std::string text = each(" waiting for pictures", " %", [](const RankMetrics& r) { return 100 * r.data_wait_share; }) +
+  std::string text = each(" waiting for images", " %", [](const RankMetrics& r) { return 100 * r.data_wait_share; }) +
                      each(" for other processes", " %", [](const RankMetrics& r) { return 100 * r.exchange_share; });
   if (gigabytes > 0)
     text += each(" of GPU memory", " GB",

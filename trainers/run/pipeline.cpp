@@ -101,7 +101,7 @@ std::optional<Report> train(const Recipe& recipe, const RunDirectory& directory,
   require_free_name(directory, directory.int8(recipe.export_.file));
   require_engines_take_it(run, engines);
   if (run.writes()) {
-    for (const std::string& note : check_pictures(run.data)) {
+    for (const std::string& note : check_images(run.data)) {
       say("note: " + note);
       run.data.notes.push_back(note);
     }

@@ -50,12 +50,12 @@ std::vector<size_t> readable(const ImageList& images, size_t limit, const Transf
     if (first.empty()) first = faults[i];
   }
   const long bad = static_cast<long>(chosen.size() - usable.size());
-  if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "picture"), first));
-  if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "picture"), first));
+  if (usable.empty()) throw data_error(fmt::format("none of {} can be used: {}", counted(bad, "image"), first));
+  if (bad > 0) say(fmt::format("note: {} cannot be used and left out: {}", counted(bad, "image"), first));
   return usable;
 }
 
-/// Deals the images out at random, so that those of one folder do not come into one part. one: "picture" or "input".
+/// Deals the images out at random, so that those of one folder do not come into one part. one: "image" or "input".
 void deal(std::vector<size_t> images, const char* one, uint64_t seed, RunData& data) {
   if (images.size() < 3)
     throw data_error(
@@ -83,7 +83,7 @@ void open_images(const QuantizeRequest& request, Run& run) {
   const Shape& input = run.graph.nodes.front().shape;
   if (input.c != 1 && input.c != 3)
     throw usage_error(
-        fmt::format("{}: takes inputs of {} channels; pictures have 1 or 3, and --tensors FILE takes any number",
+        fmt::format("{}: takes inputs of {} channels; images have 1 or 3, and --tensors FILE takes any number",
                     request.network, input.c));
   run.preprocessing = request.preprocessing;
   if (run.preprocessing.mean.size() != static_cast<size_t>(input.c) ||
@@ -100,8 +100,8 @@ void open_images(const QuantizeRequest& request, Run& run) {
   check_transform(data.evaluation_transform);
   data.mean = run.preprocessing.mean;
   data.std = run.preprocessing.std;
-  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), "picture", request.seed, data);
-  for (const std::string& note : check_pictures(data)) say("note: " + note);
+  deal(readable(*images, static_cast<size_t>(request.limit), data.evaluation_transform), "image", request.seed, data);
+  for (const std::string& note : check_images(data)) say("note: " + note);
 }
 
 TensorData ready_inputs(const QuantizeRequest& request, const Node& input) {
@@ -172,7 +172,7 @@ void require_differences(const std::vector<at::Tensor>& batches, bool are_images
   const bool several = batches.size() > 1 || batches.front().size(0) > 1;
   if (plain || (equal && several))
     throw data_error(fmt::format("{}s are the same: there is nothing to calibrate on",
-                                 are_images ? "every picture is of one colour, or all picture" : "all input"));
+                                 are_images ? "every image is of one colour, or all image" : "all input"));
 }
 
 }  // namespace octet

@@ -170,10 +170,10 @@ void require_trainable(const Run& run) {
   if (run.ranks && observes) {
     if (run.device.is_cuda())
       throw usage_error(
-          "quant.scales: observed follows one process's pictures on a GPU; with several processes take fixed or lsq");
+          "quant.scales: observed follows one process's images on a GPU; with several processes take fixed or lsq");
     if (run.recipe.quant.observer == ObserverKind::histogram)
       throw usage_error(
-          "quant.observer: histogram would count each process's own pictures; with several processes take "
+          "quant.observer: histogram would count each process's own images; with several processes take "
           "moving_average or minmax");
   }
   if (observes) require_observer(run.recipe.quant.observer, run.device.type());

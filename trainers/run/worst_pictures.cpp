@@ -45,8 +45,8 @@ std::vector<ReportBoxes> worst_boxes(const RunData& data, const Evaluation& befo
     return lost > kFar ? -lost : of.int8;
   };
   std::stable_sort(all.begin(), all.end(), [&](const Judged& a, const Judged& b) { return place(a) < place(b); });
-  all.resize(std::min<size_t>(all.size(), kShownPictures));
-  std::vector<ReportBoxes> pictures;
+  all.resize(std::min<size_t>(all.size(), kShownImages));
+  std::vector<ReportBoxes> shown;
   const EvaluationSet set = data.test_images();
   for (const Judged& of : all) {
     const size_t index = set.indices[of.image];
@@ -56,10 +56,10 @@ std::vector<ReportBoxes> worst_boxes(const RunData& data, const Evaluation& befo
     const auto with = [&](const std::vector<Detection>& found) {
       return drawn(image, found, data.train_set->class_names());
     };
-    pictures.push_back({set.dataset->describe(index), with(labels), with(before.boxes[of.image].detections),
-                        with(int8.boxes[of.image].detections), of.before, of.int8});
+    shown.push_back({set.dataset->describe(index), with(labels), with(before.boxes[of.image].detections),
+                     with(int8.boxes[of.image].detections), of.before, of.int8});
   }
-  return pictures;
+  return shown;
 }
 
 namespace {
@@ -97,27 +97,27 @@ std::vector<ReportMasks> worst_masks(const RunData& data, const Evaluation& befo
   std::stable_sort(all.begin(), all.end(), [](const Judged& a, const Judged& b) {
     return a.lost() != b.lost() ? a.lost() > b.lost() : a.differing > b.differing;
   });
-  all.resize(std::min(all.size(), kShownPictures));
+  all.resize(std::min(all.size(), kShownImages));
   const EvaluationSet set = data.test_images();
   std::vector<size_t> indices;
   for (const Judged& of : all) indices.push_back(set.indices[of.image]);
   Loader loader(*set.dataset, indices, set.transform, {.batch_size = 1, .workers = 0});
-  std::vector<ReportMasks> pictures;
+  std::vector<ReportMasks> shown;
   Batch batch;
   for (const Judged& of : all) {
     loader.next(batch);
     const auto copy = [](std::span<const int> classes) { return std::vector<int>(classes.begin(), classes.end()); };
-    ReportMasks picture{.name = set.dataset->describe(batch.indices.front()),
-                        .image = {set.transform.height, set.transform.width, set.transform.channels, {}},
-                        .truth = {batch.labels.begin(), batch.labels.end()},
-                        .before = copy(classes_of(before, of.image)),
-                        .int8 = copy(classes_of(int8, of.image)),
-                        .before_iou = of.before,
-                        .int8_iou = of.int8};
-    picture.image.pixels.assign(batch.images.begin(), batch.images.end());
-    pictures.push_back(std::move(picture));
+    ReportMasks masks{.name = set.dataset->describe(batch.indices.front()),
+                      .image = {set.transform.height, set.transform.width, set.transform.channels, {}},
+                      .truth = {batch.labels.begin(), batch.labels.end()},
+                      .before = copy(classes_of(before, of.image)),
+                      .int8 = copy(classes_of(int8, of.image)),
+                      .before_iou = of.before,
+                      .int8_iou = of.int8};
+    masks.image.pixels.assign(batch.images.begin(), batch.images.end());
+    shown.push_back(std::move(masks));
   }
-  return pictures;
+  return shown;
 }
 
 }  // namespace octet

@@ -256,7 +256,7 @@ std::vector<QParams> CudaQuantizers::ranges_now() const {
 
 WalkHooks CudaQuantizers::quantizing_hooks(const Weights& weights, const LearnedScales& learned, const Walk& walk) {
   if (walk.observe && walk.shares != nullptr)
-    throw usage_error("quant.scales: observed over several processes' pictures is the CPU's; take fixed or lsq");
+    throw usage_error("quant.scales: observed over several processes' images is the CPU's; take fixed or lsq");
   WalkHooks hooks;
   hooks.parameters = [this, &weights, learned = learned.weights, fold = walk.fold_batch_norm,
                       layers = std::make_shared<std::vector<LayerParameters>>(nodes().size())](int node,

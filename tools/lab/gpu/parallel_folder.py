@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part folder of parallel.py: QAT of ResNet-50 from one folder of JPEG files, on one GPU and on several: images/s, and waiting for pictures."""
+"""Part folder of parallel.py: QAT of ResNet-50 from one folder of JPEG files, on one GPU and on several: images/s, and waiting for images."""
 import io
 import json
 import os
