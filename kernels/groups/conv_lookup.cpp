@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/groups/conv_lookup.h"
+#include "kernels/groups/groups.h"
 
 #include "kernels/conv/cuda/wgmma/wgmma.h"
 

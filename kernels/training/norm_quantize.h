@@ -7,13 +7,13 @@
 // with mean and variance of all rows, by channel; where a function of one value (SiLU ...) and its own quantizer
 // follow, y = table[that code], of 256 values at most.
 //
-// Forward one pass reads x for the statistics and one reads x and the residual and writes y, and a bit a value where the
-// gradient passes. Backward one pass reads what the next one would need anyway, for two sums a channel; the next writes
-// dx. All sums are added in a fixed order.
+// Forward one pass reads x for the statistics and one reads x and the residual and writes y, and a bit a value where
+// the gradient passes. Backward one pass reads what the next one would need anyway, for two sums a channel; the next
+// writes dx. All sums are added in a fixed order.
 //
 // These functions are for GPUs, float16 and bfloat16, and channels-last with channels in eights, where the share is the
-// whole batch of at least two rows. All pointers are on the device; those of activations, their gradients, `numbers` and
-// `slopes` are multiples of 16 bytes. Scratch `parts` is float [batch_norm_parts(rows, channels), 2, channels].
+// whole batch of at least two rows. All pointers are on the device; those of activations, their gradients, `numbers`
+// and `slopes` are multiples of 16 bytes. Scratch `parts` is float [batch_norm_parts(rows, channels), 2, channels].
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 #include "kernels/conv/cuda/wgmma/wgmma.h"
 #include "kernels/core/divide.h"
-#include "kernels/groups/conv_lookup.h"
+#include "kernels/groups/groups.h"
 #include "kernels/operators/lookup.h"
 #include "tests/kernels/conv2d_cuda.h"
 #include "tests/kernels/conv2d_random.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kernels/conv/conv2d.h"
-#include "kernels/groups/conv_lookup.h"
 #include "kernels/groups/groups.h"
 #include "src/cuda/device.h"
 #include "src/cuda/memory.h"
