@@ -132,8 +132,7 @@ TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
       EXPECT_NEAR(mean, 0, bound) << one.name << ": " << what;  // two random sums of few images scatter
     };
     expect_unbiased(rounded, 0.25, "rounding");
-    expect_unbiased(cut, 0.5,
-                    "cutting");  // more where some values of an edge are taken: their errors are summed as if alike
+    expect_unbiased(cut, 0.25, "cutting");
     if (one.name == "requantize") expect_unbiased(requantized, 0.25, "behind requantize");
   }
 }
