@@ -60,7 +60,6 @@ LINES = 25  # a file of fewer is a part of another, unless it stands here with i
 SMALL = {
     "src/cuda/check.h": "CUDA's headers in it: src/cuda/device.h is included without them",
     "src/report/no_events.cpp": "takes the place of event_file.cpp in a build without protobuf",
-    "tools/octet/quantize.h": "what octet analyze takes of octet quantize, with LibTorch's headers, which commands.h is without",
     "trainers/run/float_file.h": "what a build without LibTorch knows of a float network, apart from quantize_files.h with LibTorch's headers",
     "tools/octet/untrained.cpp": "takes the place of the training commands in a build without LibTorch",
 }

@@ -9,7 +9,7 @@
 #include "src/base/random.h"
 #include "src/net/zoo.h"
 #include "tests/trainers/tiny.h"
-#include "tools/octet/quantized.h"
+#include "tools/octet/quantize.h"
 
 namespace octet {
 namespace {

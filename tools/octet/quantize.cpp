@@ -14,12 +14,10 @@
 
 #include "src/base/files.h"
 #include "src/base/names.h"
-#include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/net/onnx/onnx.h"
 #include "src/net/zoo.h"
 #include "tools/octet/measured_run.h"
-#include "tools/octet/quantized.h"
 #include "trainers/gpu.h"
 
 namespace octet::cli {

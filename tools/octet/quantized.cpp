@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/octet/quantized.h"
+#include "tools/octet/quantize.h"
 
 #include <fmt/format.h>
 

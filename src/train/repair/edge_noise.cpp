@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/train/repair/edge_noise.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/aminmax.h>
@@ -18,6 +16,7 @@
 #include "kernels/core/cpu.h"
 #include "src/train/model/device.h"
 #include "src/train/model/threads.h"
+#include "src/train/repair/joint_ranges.h"
 
 namespace octet {
 namespace {
