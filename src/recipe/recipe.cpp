@@ -228,6 +228,7 @@ std::string hash_of_changes(const Recipe& recipe) {
   usual.train.learning_rate = 0.1;  // the defaults of octets whose states this one resumes
   usual.calibrate.method = CalibrationMethod::mse;
   usual.quant.scales = EdgeScales::fixed;
+  usual.qat.freeze_batch_norm = kUsualFreeze;
   std::string given;
   for (const Field& field : schema()) {
     const std::string value = value_text(field, recipe);

@@ -20,10 +20,13 @@
 
 namespace octet {
 
-/// Returns the name of a choice, "auto" for one that is empty: octet then chooses by what it measures.
+/// What stands for a choice that is empty: octet then chooses by what it measures.
+inline constexpr std::string_view kAuto = "auto";
+
+/// Returns the name of a choice, or kAuto.
 template <class E, size_t N>
 std::string_view name_or_auto(const std::array<Named<E>, N>& table, const std::optional<E>& choice) {
-  return choice ? name_in(table, *choice) : "auto";
+  return choice ? name_in(table, *choice) : kAuto;
 }
 
 // The choices of a recipe that no other layer has an enum for.
@@ -199,9 +202,14 @@ struct QuantRecipe {
   bool operator==(const QuantRecipe&) const = default;
 };
 
+/// QatRecipe::freeze_batch_norm where nothing speaks against it.
+inline constexpr double kUsualFreeze = 0.5;
+
 /// Training after PTQ; epochs 0: PTQ only.
 struct QatRecipe : OptimizerRecipe {
-  double freeze_batch_norm = 0.5;               ///< share of the QAT steps after which BatchNorm's statistics are fixed
+  /// Share of the QAT steps after which BatchNorm's statistics are fixed; empty: what suits the ranges of activations
+  /// (trainers/run).
+  std::optional<double> freeze_batch_norm;
   QatForward forward = QatForward::simulation;  ///< once statistics are fixed
   bool recompute = false;                       ///< until then: QuantizerOptions::recompute
   double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges

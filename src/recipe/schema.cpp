@@ -160,7 +160,10 @@ void add_training(std::vector<Field>& fields) {
   SectionFields<&Recipe::qat> qat(fields, "qat");
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
                 "peak of the schedule; 0: as suits the float network, see above");
-  qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1), "after this share of the steps statistics stay");
+  qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1),
+          "after this share of the steps statistics stay; auto: 0.5, and 0 where ranges that stay as calibrated lose "
+          "much of "
+          "what BatchNorm makes of a batch");
   qat.add("forward", &A::forward, kQatForwards, "once statistics stay: simulated in floats, or on codes by a GPU");
   qat.add("recompute", &A::recompute, {},
           "until then, on a GPU: what one pass makes again is not kept for the backward pass: less memory, slower");
@@ -241,6 +244,7 @@ struct TypeName {
   std::string operator()(const Reference<int>&) const { return "integer"; }
   std::string operator()(const Reference<uint64_t>&) const { return "integer"; }
   std::string operator()(const Reference<double>&) const { return "number"; }
+  std::string operator()(const Reference<std::optional<double>>&) const { return "number"; }
   std::string operator()(const Reference<std::string>&) const { return "text"; }
   std::string operator()(const Choice&) const { return "text"; }
   std::string operator()(const Reference<std::vector<int>>&) const { return "list of integers"; }
@@ -267,14 +271,15 @@ std::string allowed(const Field& field) {
   const Rule& rule = field.rule;
   if (!rule.choices.empty()) return fmt::format("{}", fmt::join(rule.choices, ", "));
   const bool low = std::isfinite(rule.minimum), high = std::isfinite(rule.maximum);
+  const std::string or_auto = std::holds_alternative<Reference<std::optional<double>>>(field.slot) ? "auto, " : "";
   if (low && high && !rule.above_minimum && !rule.below_maximum) {
-    return fmt::format("{} .. {}", rule.minimum, rule.maximum);
+    return fmt::format("{}{} .. {}", or_auto, rule.minimum, rule.maximum);
   }
   std::string text;
   if (low) text = fmt::format("{} {}", rule.above_minimum ? ">" : ">=", rule.minimum);
   if (high) text += fmt::format("{}{} {}", low ? ", " : "", rule.below_maximum ? "<" : "<=", rule.maximum);
   if (std::holds_alternative<Reference<bool>>(field.slot)) return "true, false";
-  return text.empty() ? "any" : text;
+  return text.empty() ? or_auto + "any" : or_auto + text;
 }
 
 const std::vector<std::string_view>& graph_attributes() {

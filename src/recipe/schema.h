@@ -56,7 +56,8 @@ struct Rule {
   std::vector<std::string_view> choices;
 };
 
-/// Returns a reference to a value inside a recipe. The alternative of a Slot is the key's type.
+/// Returns a reference to a value inside a recipe. The alternative of a Slot is the key's type; a number that may be
+/// empty is written "auto" then.
 template <class T>
 using Reference = std::function<T&(Recipe&)>;
 
@@ -67,10 +68,10 @@ struct Choice {
   std::function<void(Recipe&, size_t)> choose;
 };
 
-using Slot =
-    std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>, Reference<std::string>,
-                 Reference<std::vector<int>>, Reference<std::vector<double>>, Reference<std::vector<std::string>>,
-                 Reference<std::vector<NodeSpec>>, Reference<std::vector<LayerBits>>, Choice>;
+using Slot = std::variant<Reference<bool>, Reference<int>, Reference<uint64_t>, Reference<double>,
+                          Reference<std::optional<double>>, Reference<std::string>, Reference<std::vector<int>>,
+                          Reference<std::vector<double>>, Reference<std::vector<std::string>>,
+                          Reference<std::vector<NodeSpec>>, Reference<std::vector<LayerBits>>, Choice>;
 
 /// A key of a recipe: where its value lives, what is allowed and what it means.
 struct Field {

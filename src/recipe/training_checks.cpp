@@ -80,7 +80,7 @@ struct TrainingChecks : Checks {
     require_it(qat.epochs > 0, "spares memory in QAT, but qat.epochs is 0", "epochs");
     require_it(qat.precision != Precision::fp32, "makes values of 16 bits again, but qat.precision is fp32",
                "qat.precision: fp16 or bf16");
-    require_it(qat.freeze_batch_norm > 0, "works while statistics follow the batches, but qat.freeze_batch_norm is 0",
+    require_it(qat.freeze_batch_norm != 0, "works while statistics follow the batches, but qat.freeze_batch_norm is 0",
                "more than 0");
     require_it(!qat.sync_batch_norm, "makes again what one process has, but qat.sync_batch_norm is true",
                "qat.sync_batch_norm: false");

@@ -99,7 +99,7 @@ std::vector<Dependent> dependents(const Recipe& recipe) {
     for (const char* key : {"qat.distill_temperature", "train.label_smoothing", "qat.label_smoothing"})
       all.push_back({key, false, {"data.labels"}, "boxes", "image"});
   all.push_back({"qat.distill_temperature", recipe.qat.distill_weight > 0, {"qat.distill_weight"}, "0", "more than 0"});
-  all.push_back({"qat.forward", recipe.qat.freeze_batch_norm < 1, {"qat.freeze_batch_norm"}, "1", "less than 1"});
+  all.push_back({"qat.forward", recipe.qat.freeze_batch_norm != 1, {"qat.freeze_batch_norm"}, "1", "less than 1"});
   all.push_back({"parallel.micro_batches", !recipe.parallel.stages.empty(), {"parallel.stages"}, "[]", "stages"});
   return all;
 }

@@ -41,6 +41,12 @@ class Reader {
     check_range(node, *number);
     value = *number;
   }
+  void read(const YamlNode& node, std::optional<double>& value) const {
+    if (node.kind == Kind::scalar && node.text == kAuto)
+      value.reset();
+    else
+      read(node, value.emplace());
+  }
   void read(const YamlNode& node, std::string& value) const {
     if (node.kind != Kind::scalar) wrong_type(node);
     if (!is_clean_text(node.text, false)) refuse(node, "is not UTF-8 text on one line");
@@ -209,6 +215,7 @@ std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(int value) { return std::to_string(value); }
 std::string to_text(uint64_t value) { return std::to_string(value); }
 std::string to_text(double value) { return fmt::format("{}", value); }
+std::string to_text(std::optional<double> value) { return value ? to_text(*value) : std::string(kAuto); }
 std::string to_text(const std::string& value) { return yaml_scalar(value); }
 
 template <class T>

@@ -115,6 +115,24 @@ TEST(RoundTrip, NumbersKeepEveryBit) {
   expect_round_trip(recipe);
 }
 
+TEST(RoundTrip, ANumberThatMayBeAuto) {
+  const auto with = [](const std::string& value) {
+    return parse_recipe(kMinimal, "r.yaml", {"qat.epochs=1", "qat.freeze_batch_norm=" + value});
+  };
+  EXPECT_EQ(with("0.25").qat.freeze_batch_norm, 0.25);
+  EXPECT_EQ(with("0").qat.freeze_batch_norm, 0);
+  EXPECT_FALSE(with("auto").qat.freeze_batch_norm);
+  for (const char* value : {"0.25", "0", "auto"}) expect_round_trip(with(value));
+  for (const char* wrong : {"half", "1.5", "[auto]"}) {
+    try {
+      with(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("allowed: auto, 0 .. 1"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(RoundTrip, Graph) {
   const Recipe recipe = parse_recipe(
       "data: {format: fashion_mnist}\nmodel:\n  name: graph\n  graph:\n"
@@ -148,6 +166,7 @@ TEST(RoundTrip, HashFollowsEveryKey) {
   first.train.learning_rate = 0.1;
   first.calibrate.method = CalibrationMethod::mse;
   first.quant.scales = EdgeScales::fixed;
+  first.qat.freeze_batch_norm = 0.5;
   EXPECT_EQ(hash_of_changes(first), sha256(""));  // so keys that a later octet has more do not change it
 }
 

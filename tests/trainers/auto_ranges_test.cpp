@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// calibrate.method auto and quant.scales auto: what octet chooses where the recipe says nothing.
+// calibrate.method, quant.scales and qat.freeze_batch_norm auto: what octet chooses where the recipe says nothing.
 #include "trainers/run/auto_ranges.h"
 
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "src/base/progress.h"
+#include "src/train/model/device.h"
 #include "tests/trainers/calibrated_run.h"
+#include "trainers/run/qat_start.h"
 
 namespace octet {
 namespace {
@@ -100,6 +103,61 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   c.run.recipe.qat.epochs = 0;
   c.run.recipe.calibrate.bias_correction = true;
   EXPECT_FALSE(calibrate(c.model, c.run).lost);
+}
+
+/// Running statistics that are not those of any batch make the values of training a hundred times as wide as those of
+/// evaluation, which calibration saw: ranges that stay would cut nearly all of them off.
+TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
+  for (const bool far : {false, true}) {
+    const Folder folder("auto_freeze");
+    Recipe recipe = tiny_recipe();
+    recipe.calibrate.images = 128;
+    recipe.calibrate.batch_size = 64;
+    CalibratedRun c(recipe, folder.path());
+    ASSERT_FALSE(c.run.recipe.qat.freeze_batch_norm);
+    {
+      const c10::NoGradGuard no_grad;
+      const at::Tensor x = validation_pictures(c.run, 32).at(0);
+      for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
+    }
+    if (far) c.weights.at("bn1.running_var").detach().mul_(1e4);
+    calibrate(c.model, c.run);
+    const at::Tensor mean = c.weights.at("bn1.running_mean").detach().clone();
+    const std::vector<QParams> edges = c.model.edges();
+    const double lost = lost_in_training(c.model, c.run);
+    EXPECT_TRUE(far ? lost > 0.3 : lost < 0.01) << lost;
+    EXPECT_TRUE(c.weights.at("bn1.running_mean").equal(mean) && c.model.edges() == edges) << "measuring moves nothing";
+    const auto freezes = [&](std::optional<double> wanted, std::optional<EdgeScales> scales, double lost_calibrated) {
+      octet::Run run = c.run;
+      run.recipe.qat.freeze_batch_norm = wanted;
+      run.recipe.quant.scales = scales;
+      QuantizedModel model = make_quantized(run, copies_of(c.weights));
+      calibrate(model, run);
+      return start_qat(run, model, lost_calibrated).freeze_batch_norm;
+    };
+    EXPECT_EQ(freezes({}, {}, 0.01), far ? 0 : 0.5);
+    EXPECT_EQ(freezes({}, EdgeScales::fixed, 0.5), far ? 0 : 0.5);
+    EXPECT_EQ(freezes(0.75, {}, 0.01), 0.75);
+    EXPECT_EQ(freezes({}, {}, 0.5), 0.5) << "ranges that follow follow what training sees";
+    EXPECT_EQ(freezes({}, EdgeScales::lsq, 0.01), 0.5);
+    train_qat(c.run, c.model, false);
+    EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), far);
+  }
+}
+
+/// Random weights have statistics of nothing, and a folded network has none that could stay.
+TEST(AutoFreeze, StatisticsThatNobodyMadeDoNotStay) {
+  const Folder folder("auto_freeze_none");
+  Recipe recipe = tiny_recipe();
+  CalibratedRun random(recipe, folder.path() + "/random");
+  EXPECT_GT(lost_in_training(random.model, random.run), 0.02);
+  EXPECT_EQ(start_qat(random.run, random.model, 0.0).freeze_batch_norm, 0.5);
+  recipe.model.graph = {{"conv1", "conv2d", {}, {{"out_channels", 4}, {"kernel", 3}}},
+                        {"relu1", "relu", {}, {}},
+                        {"flat", "flatten", {}, {}},
+                        {"fc", "linear", {}, {{"out_channels", 4}}}};
+  CalibratedRun c(recipe, folder.path() + "/folded");
+  EXPECT_EQ(start_qat(c.run, c.model, 0.0).freeze_batch_norm, 0.5);
 }
 
 }  // namespace

@@ -74,9 +74,9 @@ TEST(Freeze, RangesAndStatisticsStopAfterTheirShareOfTheSteps) {
 /// What BatchNorm gives changes when its statistics freeze; ranges must see that before they freeze themselves.
 TEST(Freeze, ByDefaultRangesStillFollowAfterStatisticsFroze) {
   const QatRecipe usual;
-  EXPECT_EQ(usual.freeze_batch_norm, 0.5);
+  EXPECT_EQ(kUsualFreeze, 0.5);
   EXPECT_EQ(usual.freeze_observers, 0.75);
-  const Moved moved = watch(usual.freeze_observers, usual.freeze_batch_norm);
+  const Moved moved = watch(usual.freeze_observers, kUsualFreeze);
   for (int step = 6; step < 9; ++step) {
     EXPECT_FALSE(moved.statistics[step]) << step;
     EXPECT_TRUE(moved.ranges[step]) << step;

@@ -227,7 +227,7 @@ TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   Weights weights = load_float(run);
   const Graph fused = fuse(run.graph);
   Phase phase{.name = "by hand", .recipe = &run.recipe.qat, .graph = &fused, .weights = &weights};
-  phase.freeze_batch_norm = recipe.qat.freeze_batch_norm;
+  phase.freeze_batch_norm = recipe.qat.freeze_batch_norm.value_or(kUsualFreeze);
   phase.seed = recipe.seed;
   phase.checkpoint = folder.path() + "/state.safetensors";
   const auto trained = [&](const std::string& images_of) {

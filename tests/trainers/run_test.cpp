@@ -165,14 +165,12 @@ TEST(Metrics, EveryNumberIsReadAgain) {
 }
 
 TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
-  Recipe recipe;
-  recipe.qat.epochs = 6;
-  recipe.qat.freeze_batch_norm = 0.5;
+  constexpr int kEpochs = 6;
   const auto said = [&](const std::string& phase, const std::vector<double>& losses) {
     std::vector<EpochMetrics> epochs{{.phase = "another", .epoch = 1, .train_cross_entropy = 0.01}};
     for (const double loss : losses)
       epochs.push_back({.phase = phase, .epoch = static_cast<int>(epochs.size()), .train_cross_entropy = loss});
-    return runaway_loss(epochs, recipe);
+    return runaway_loss(epochs, kEpochs, 0.5);
   };
   EXPECT_EQ(said("qat", {0.6, 0.3, 0.4, 2.4}),
             "warning: qat: the loss was 0.300 in epoch 2 and is 2.400 in epoch 4; lower qat.learning_rate, or let "
@@ -185,9 +183,9 @@ TEST(Metrics, ALossThatRunsAwayIsSaidOnceWithItsCure) {
   EXPECT_EQ(said("qat", {2.3}), "");
   const std::vector<EpochMetrics> one{{.phase = "float", .epoch = 9, .train_cross_entropy = 0.1},
                                       {.phase = "qat", .epoch = 1, .train_cross_entropy = 11.8}};
-  EXPECT_EQ(runaway_loss(one, recipe, 0.3),
+  EXPECT_EQ(runaway_loss(one, kEpochs, 0.5, 0.3),
             "warning: qat: the loss was 0.300 in the first step and is 11.800 in epoch 1; lower qat.learning_rate");
-  EXPECT_EQ(runaway_loss(one, recipe, 9), "");
+  EXPECT_EQ(runaway_loss(one, kEpochs, 0.5, 9), "");
   EXPECT_EQ(said("qat", {0.01, 0.5}), "");  // small losses scatter
   EXPECT_EQ(said("qat", {1.0, 2.4}), "");
 }

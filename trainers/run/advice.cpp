@@ -128,9 +128,10 @@ std::string chance_note(const Evaluation& network, bool was_trained) {
       was_trained ? "more of train.epochs or another train.learning_rate may help" : "train.epochs trains it");
 }
 
-std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& recipe, std::optional<double> first) {
-  std::vector<EpochMetrics> epochs = all;
-  std::erase_if(epochs, [&](const EpochMetrics& epoch) { return epoch.phase != all.back().phase; });
+std::string runaway_loss(const std::vector<EpochMetrics>& of_phases, int all, double freeze_batch_norm,
+                         std::optional<double> first) {
+  std::vector<EpochMetrics> epochs = of_phases;
+  std::erase_if(epochs, [&](const EpochMetrics& epoch) { return epoch.phase != of_phases.back().phase; });
   const EpochMetrics& now = epochs.back();
   const std::string key = fmt::format("{}.learning_rate", now.phase == "float" ? "train" : "qat");
   if (epochs.size() == 1 && first && diverges(now, *first))
@@ -142,11 +143,11 @@ std::string runaway_loss(const std::vector<EpochMetrics>& all, const Recipe& rec
   });
   if (!diverges(now, best->train_cross_entropy) || diverges(epochs.end()[-2], best->train_cross_entropy)) return "";
   std::string cure = "lower " + key;
-  const int frozen_from = static_cast<int>(recipe.qat.freeze_batch_norm * recipe.qat.epochs) + 1;
+  const int frozen_from = static_cast<int>(freeze_batch_norm * all) + 1;
   if (now.phase != "float" && now.epoch >= frozen_from)
     cure += fmt::format(
         ", or let BatchNorm's statistics follow for longer: they stay from epoch {} on (qat.freeze_batch_norm {:g})",
-        frozen_from, recipe.qat.freeze_batch_norm);
+        frozen_from, freeze_batch_norm);
   return fmt::format("warning: {}: the loss was {:.3f} in epoch {} and is {:.3f} in epoch {}; {}", now.phase,
                      best->train_cross_entropy, best->epoch, now.train_cross_entropy, now.epoch, cure);
 }

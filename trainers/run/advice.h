@@ -76,8 +76,9 @@ std::string chance_note(const Evaluation& network, bool was_trained);
 /// Returns a warning about the last of `epochs` (the lines of metrics.jsonl), or "". It warns if the training loss
 /// (cross-entropy) exceeds twice the smallest of the phase's earlier epochs by more than 0.5, unless the epoch before
 /// was as bad. The first epoch is compared with `first`, the loss of the phase's first step. The training goes on: the
-/// warning tells the user before the accuracy does.
-std::string runaway_loss(const std::vector<EpochMetrics>& epochs, const Recipe& recipe,
+/// warning tells the user before the accuracy does. all: how many epochs the phase has; freeze_batch_norm: the share of
+/// its steps after which BatchNorm's statistics stay.
+std::string runaway_loss(const std::vector<EpochMetrics>& epochs, int all, double freeze_batch_norm,
                          std::optional<double> first = std::nullopt);
 
 /// Returns how QAT in a low precision differs from the deployed network; "" for fp32. The figures are those of

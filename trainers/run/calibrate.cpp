@@ -123,7 +123,7 @@ void repair_layers(QuantizedModel& model, const Run& run, const Weights& floats)
   const at::Tensor images = at::cat(parts);
   if (rounds(recipe)) round_model(model, run, images);
   const QatRecipe& qat = run.recipe.qat;
-  const bool live = qat.epochs > 0 && qat.freeze_batch_norm > 0;  // BatchNorm's statistics, in training that follows
+  const bool live = qat.epochs > 0 && qat.freeze_batch_norm != 0;  // BatchNorm's statistics, in training that follows
   if (recipe.bias_correction)
     correct_biases(model, floats, images, live ? BatchNormTakes::running_mean : BatchNormTakes::bias);
 }

@@ -21,6 +21,7 @@
 #include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
 #include "trainers/run/pipeline.h"
+#include "trainers/run/qat_start.h"
 #include "trainers/run/records.h"
 
 namespace octet {
@@ -137,8 +138,9 @@ void finish_epoch(const Run& run, const Phase& phase, const EpochResult& result,
                             score_names(run.data.task().labels).score, 100 * evaluation->score());
   say(fmt::format("{} {}/{}: loss {}{}, {:.0f} images/s{}", phase.name, result.epoch + 1, epochs,
                   loss_text(result.train_cross_entropy), validated, result.images_per_second, costs(result, ranks)));
-  const std::string said =
-      !warning.empty() ? warning : runaway_loss(read_metrics(run.directory.metrics()), run.recipe, result.first_loss);
+  const std::string said = !warning.empty() ? warning
+                                            : runaway_loss(read_metrics(run.directory.metrics()), epochs,
+                                                           phase.freeze_batch_norm, result.first_loss);
   if (!said.empty()) say(said);
   if (run.epoch_done) {
     unbind();  // from its core (OwnCores): threads that the caller may start here get all cores
@@ -174,48 +176,6 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
   phase.fingerprint = fingerprint(run) + (from_float ? hash_of(weights) : "");
   phase.anew = anew(run, from_float);
   return phase;
-}
-
-/// Returns whether the ranges of activations are to follow the data in QAT; otherwise they stay as calibrated, or
-/// learn. quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will
-/// see. lost: what the model loses as calibrated, if that is known.
-bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost) {
-  if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
-    return run.recipe.quant.scales == EdgeScales::observed;
-  if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
-  constexpr double kMuch = 0.02;  // a network that loses so much of its outputs is a point or two worse calibrated only
-  if (!lost) lost = HeldBack(model, run).lost(model);
-  const EdgeScales scales = *lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
-  say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
-                  name_in(kEdgeScales, scales), percent(*lost), *lost > kMuch ? "more than" : "within",
-                  percent(kMuch)));
-  return scales == EdgeScales::observed;
-}
-
-/// Sets the ranges that learn or follow to those of the values that training sees, with BatchNorm's statistics of each
-/// batch. Those of evaluation, which calibration saw, may be a thousand times as wide: a scale does not learn that far,
-/// and a moving average takes hundreds of steps, in the first of which all values of a layer may get one code.
-void start_moving_ranges(const Run& run, QuantizedModel& model) {
-  const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
-  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
-  // BatchNorm normalizes what one process has of a batch.
-  const int images = std::max(1, run.recipe.qat.batch_size / (run.ranks ? static_cast<int>(run.ranks->size()) : 1));
-  Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
-                {.batch_size = images, .workers = run.data.workers});
-  bool first = true;
-  for (Batch batch; loader.next(batch); first = false) {
-    throw_if_interrupted();
-    if (batch.size < images && !first) break;  // whose statistics are those of few images
-    seen.forward(network_input(batch, run.data, run.device),
-                 {.batch_norm_training = true, .observe = true, .quantize = false});
-  }
-  seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
-  const std::vector<QParams> edges = seen.edges();
-  for (int n = 0; n < static_cast<int>(edges.size()); ++n)
-    if (model.prepared().has_edge(n)) model.set_edge(n, edges[n]);
-  if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 
 /// Returns a warning of an epoch's result, or "". It may throw, before anything is recorded of the epoch.
@@ -315,7 +275,7 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   Weights weights = load_float(run);    // what QAT started from
   const Graph fused = fuse(run.graph);  // without dropout, as in QAT
   Phase phase = phase_of(run, "float_control", recipe, fused, weights);
-  phase.freeze_batch_norm = recipe.freeze_batch_norm;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm.value_or(kUsualFreeze);
   phase.images_of = "qat";
   phase.checkpoint = run.directory.float_control_state();
   phase.resume = resume;
@@ -349,19 +309,14 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   if (recipe.distill_weight > 0) {
     phase.teacher = &teacher.emplace(float_teacher(run, weights));
   }
-  const bool own_statistics = recipe.freeze_batch_norm > 0;  // else training sees what calibration saw
-  const bool calibrated = model.has_scales();
-  EdgeScales scales = edge_scales(run);
-  if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
-  if (own_statistics && calibrated && !run.recipe.quant.scales && scales != EdgeScales::fixed)
-    start_moving_ranges(run, model);
-  phase.freeze_observers = scales == EdgeScales::observed ? recipe.freeze_observers : 0;
+  const QatStart start = start_qat(run, model, lost);
+  phase.freeze_batch_norm = start.freeze_batch_norm;
+  phase.freeze_observers = start.scales == EdgeScales::observed ? recipe.freeze_observers : 0;
   constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
   if (recipe.scale_learning_rate > 0)
     phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
   else if (!run.recipe.quant.scales)
     phase.scale_rate = kCareful;
-  phase.freeze_batch_norm = recipe.freeze_batch_norm;
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;
@@ -369,7 +324,7 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
     finish_epoch(run, phase, result, [&] { return qat_graph_program(model, run.preprocessing); });
   };
   train_phase(phase, run.data);
-  return scales;
+  return start.scales;
 }
 
 }  // namespace octet

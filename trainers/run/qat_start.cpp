@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainers/run/qat_start.h"
+
+#include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/base/text.h"
+#include "src/train/model/device.h"
+#include "src/train/repair/output_error.h"
+#include "trainers/loop/batches.h"
+#include "trainers/run/auto_ranges.h"
+
+namespace octet {
+namespace {
+
+/// The share of its outputs that a network may lose to ranges that stay: one that loses so much is a point or two worse
+/// calibrated only.
+constexpr double kMuch = 0.02;
+
+std::string beside_much(double lost) {
+  return fmt::format("{} of the outputs are lost, {} {}", percent(lost), lost > kMuch ? "more than" : "within",
+                     percent(kMuch));
+}
+
+/// Returns calibration images in the batches that QAT takes: of those BatchNorm normalizes what one process has.
+Loader batches_of_training(const Run& run, int images) {
+  return Loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
+                {.batch_size = images, .workers = run.data.workers});
+}
+
+int images_of_step(const Run& run) {
+  return std::max(1, run.recipe.qat.batch_size / (run.ranks ? static_cast<int>(run.ranks->size()) : 1));
+}
+
+/// Calls `see` with the batches that have as many images as a step; a first one may have fewer.
+template <class See>
+void for_steps(const Run& run, const See& see) {
+  const int images = images_of_step(run);
+  Loader loader = batches_of_training(run, images);
+  bool first = true;
+  for (Batch batch; loader.next(batch); first = false) {
+    throw_if_interrupted();
+    if (batch.size < images && !first) break;  // whose statistics are those of few images
+    if (!see(network_input(batch, run.data, run.device))) break;
+  }
+}
+
+/// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
+/// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
+bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost) {
+  if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
+    return run.recipe.quant.scales == EdgeScales::observed;
+  if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
+  if (!lost) lost = HeldBack(model, run).lost(model);
+  const EdgeScales scales = *lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
+  say(fmt::format("quant.scales auto: {}: as calibrated {}", name_in(kEdgeScales, scales), beside_much(*lost)));
+  return scales == EdgeScales::observed;
+}
+
+/// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
+bool has_statistics(const Graph& graph, const Weights& weights) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    return node.op == Op::batch_norm && weights.at(node.name + ".running_mean").ne(0).any().item<bool>();
+  });
+}
+
+/// Returns from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
+/// step, where ranges stay and lose much of what BatchNorm makes of a batch. They were found with the running
+/// statistics, and a network that explodes on a few images has others in each batch.
+double freeze_batch_norm(const Run& run, const QuantizedModel& model, EdgeScales scales) {
+  if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
+  const bool stays = scales == EdgeScales::fixed && model.has_scales() && run.recipe.parallel.stages.empty();
+  if (!stays || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
+  double lost = lost_in_training(model, run);
+  if (run.ranks) lost = run.ranks->gather(at::full({1}, lost, device_of(model.weights()))).max().item<double>();
+  if (lost <= kMuch) return kUsualFreeze;
+  say(fmt::format("qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {}", beside_much(lost)));
+  return 0;
+}
+
+/// Sets the ranges that learn or follow to those of the values that training sees, with BatchNorm's statistics of each
+/// batch. Those of evaluation, which calibration saw, may be a thousand times as wide: a scale does not learn that far,
+/// and a moving average takes hundreds of steps, in the first of which all values of a layer may get one code.
+void start_moving_ranges(const Run& run, QuantizedModel& model) {
+  const CalibrateRecipe& recipe = run.recipe.calibrate;
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
+  for_steps(run, [&](const at::Tensor& x) {
+    seen.forward(x, {.batch_norm_training = true, .observe = true, .quantize = false});
+    return true;
+  });
+  seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
+  const std::vector<QParams> edges = seen.edges();
+  for (int n = 0; n < static_cast<int>(edges.size()); ++n)
+    if (model.prepared().has_edge(n)) model.set_edge(n, edges[n]);
+  if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
+}
+
+}  // namespace
+
+double lost_in_training(const QuantizedModel& model, const Run& run) {
+  constexpr size_t kBatches = 2;
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  QuantizedModel copy = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
+  copy.load_state(model.state());
+  const Graph& graph = copy.prepared().graph;
+  const auto outputs = [&](const at::Tensor& x, bool quantize) {
+    std::vector<at::Tensor> y(graph.outputs.size());
+    copy.forward(x, {.batch_norm_training = true, .quantize = quantize}, [&](int n, const at::Tensor& node) {
+      for (size_t o = 0; o < y.size(); ++o)
+        if (graph.outputs[o] == n) y[o] = node;
+    });
+    return y;
+  };
+  std::vector<std::vector<at::Tensor>> wanted, got;
+  for_steps(run, [&](const at::Tensor& x) {
+    wanted.push_back(outputs(x, false));
+    got.push_back(outputs(x, true));
+    return wanted.size() < kBatches;
+  });
+  return mean_lost(output_errors(graph, FloatOutputs(std::move(wanted)), [&](size_t batch) { return got[batch]; }));
+}
+
+QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost) {
+  EdgeScales scales = edge_scales(run);
+  if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
+  const double freeze = freeze_batch_norm(run, model, scales);
+  const bool live = freeze > 0;  // else training sees what calibration saw
+  if (live && model.has_scales() && !run.recipe.quant.scales && scales != EdgeScales::fixed)
+    start_moving_ranges(run, model);
+  return {scales, freeze};
+}
+
+}  // namespace octet
