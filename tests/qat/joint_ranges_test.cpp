@@ -163,7 +163,7 @@ TEST(JointRanges, LoseLessThanEachMethodWhereAFewPicturesAreFar) {
   QuantizedModel model = seen(x);
   const std::vector<at::Tensor> held = {with_far_pictures(6)};
   const OutputErrors errors(model, held, float_outputs(model, held));
-  set_edges(model, joint_ranges(model, {{x}, {}}, errors.median(), [] {}));
+  model.set_edges(joint_ranges(model, {{x}, {}}, errors.median(), [] {}));
   const double joint = errors.lost();
   for (const auto& [method, name] : kCalibrationMethods) {
     model.choose_edges(method, 99.9);

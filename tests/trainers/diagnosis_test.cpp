@@ -39,9 +39,9 @@ TEST(Diagnosis, NamesTheLayerWhoseRangeIsDestroyedAndHow) {
       recipe.quant.scales = EdgeScales::fixed;
       CalibratedRun c(recipe, folder.path());
       const int n = node_named(c.model, layer);
-      QParams q = c.model.edges()[n];
-      q.scale *= factor;
-      c.model.set_edge(n, q);
+      std::vector<QParams> edges = c.model.edges();
+      edges[n].scale *= factor;
+      c.model.set_edges(edges);
       const std::string text = diagnose(c.run, c.model);
       EXPECT_EQ(worst_of(text), layer) << text;
       EXPECT_EQ(has(text, " of its values"), factor < 1) << text;

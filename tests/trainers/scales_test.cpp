@@ -56,11 +56,10 @@ TEST(Scales, AutoBeginsWithTheValuesOfTrainingWhereRangesFollow) {
     CalibratedRun c(recipe, folder.path());
     const std::vector<QParams> before = c.model.edges();
     const std::vector<Node>& nodes = c.model.prepared().graph.nodes;
-    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      QParams wide = before[n];
-      wide.scale *= 1000;
-      if (nodes[n].op == Op::conv2d) c.model.set_edge(n, wide);
-    }
+    std::vector<QParams> wide = before;
+    for (size_t n = 0; n < nodes.size(); ++n)
+      if (nodes[n].op == Op::conv2d) wide[n].scale *= 1000;
+    c.model.set_edges(wide);
     EXPECT_EQ(train_qat(c.run, c.model, false, interrupted, /*lost=*/0.5), EdgeScales::observed);
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (nodes[n].op != Op::conv2d) continue;

@@ -95,9 +95,7 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
     return true;
   });
   seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
-  const std::vector<QParams> edges = seen.edges();
-  for (int n = 0; n < static_cast<int>(edges.size()); ++n)
-    if (model.prepared().has_edge(n)) model.set_edge(n, edges[n]);
+  model.set_edges(seen.edges());
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
 }
 

@@ -314,10 +314,11 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
   result.chosen_on = run.data.validation.size();
   result.measured_on = run.data.test.size();
   for (const auto& [name, tensor] : floats) result.float_bytes += tensor.nbytes();
-  std::optional<Made> best, plain;  // plain: of `floats` as they are
+  std::optional<Made> best, plain;  // plain: of `floats` as they are, where a later way begins with it
   const bool repairs = request.repair != Repair::none;
   const Weights depthwise = repairs ? depthwise_weights(run, original) : Weights();
   const std::vector<Way> tried = ways(request, run, floats, depthwise);
+  const bool again = std::any_of(tried.begin(), tried.end(), [](const Way& way) { return way.repairs_later(); });
   const Way* taken = nullptr;
   size_t its_trial = 0;
   for (const Way& way : tried) {
@@ -326,7 +327,7 @@ Quantized quantize(const QuantizeRequest& request, FloatNetwork network, at::Dev
     try {
       Made made = way.repairs_later() ? repaired(run, *plain, request, way, held, wanted)
                                       : make(run, way.floats, request, way, seen, held, wanted);
-      if (!plain) plain = made;
+      if (way.name == kNoRepairs && again) plain = made;
       if (repairs) result.repairs.back().lost = made.lost;
       if (repairs && !way.repairs())
         result.repairs.push_back({.name = way.name == kNoRepairs ? kBiasCorrection : way.name + ", " + kBiasCorrection,

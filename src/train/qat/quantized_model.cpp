@@ -280,18 +280,19 @@ void QuantizedModel::choose_edges(CalibrationMethod method, double percentile) {
           return octet::calibrate(seen, method, percentile, impl.prepared.range[n], impl.prepared.affine[n]);
         });
   });
-  for (int n = 0; n < static_cast<int>(nodes.size()); ++n)
-    if (impl.prepared.has_edge(n)) impl.set_edge(n, chosen[n]);
-  impl.edges.method = method;
-  impl.edges.percentile = percentile;
   impl.edges.ready = true;
-  impl.upload();
-  impl.start_learning_edges();
+  set_edges(chosen, method, percentile);
 }
 
-void QuantizedModel::set_edge(int node, const QParams& qparams) {
-  impl_->fetch();
-  impl_->set_edge(node, qparams);
+void QuantizedModel::set_edges(const std::vector<QParams>& qparams, CalibrationMethod method, double percentile) {
+  impl_->edges.method = method;
+  impl_->edges.percentile = percentile;
+  set_edges(qparams);
+}
+
+void QuantizedModel::set_edges(const std::vector<QParams>& qparams) {
+  for (int n = 0; n < static_cast<int>(qparams.size()); ++n)
+    if (impl_->prepared.has_edge(n)) impl_->set_edge(n, qparams[n]);
   impl_->upload();
   impl_->start_learning_edges();
 }

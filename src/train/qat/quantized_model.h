@@ -84,8 +84,10 @@ class QuantizedModel {
   /// Chooses the qparams of all edges again, from what calibrate() saw, by another method.
   void choose_edges(CalibrationMethod method, double percentile);
 
-  /// Sets the qparams of an edge, which has_edge(), of the codes that it has.
-  void set_edge(int node, const QParams& qparams);
+  /// Sets the qparams of all edges of a calibrated model, by node, each of the codes that it has; in QAT observers with
+  /// histograms follow by that method, or by the one that they have.
+  void set_edges(const std::vector<QParams>& qparams, CalibrationMethod method, double percentile);
+  void set_edges(const std::vector<QParams>& qparams);
 
   /// Returns the calibrated edges whose codes represent magnitudes at least `times` as large as those of 99.9 % of the
   /// values: as many codes are spent on one value in a thousand. The widest comes first.

@@ -87,15 +87,9 @@ std::vector<QParams> joint_ranges(QuantizedModel& model, const SeenImages& image
 
 bool set_joint_ranges(QuantizedModel& model, const SeenImages& images, const std::vector<at::Tensor>& median,
                       const std::function<void()>& each) try {
-  set_edges(model, joint_ranges(model, images, median, each));
+  model.set_edges(joint_ranges(model, images, median, each));
   return true;
 } catch (const c10::OutOfMemoryError&) {
   return false;
 }
-
-void set_edges(QuantizedModel& model, const std::vector<QParams>& ranges) {
-  for (int n = 0; n < static_cast<int>(ranges.size()); ++n)
-    if (model.prepared().has_edge(n)) model.set_edge(n, ranges[n]);
-}
-
 }  // namespace octet

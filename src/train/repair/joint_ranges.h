@@ -65,8 +65,4 @@ std::vector<QParams> joint_ranges(QuantizedModel& model, const SeenImages& image
 /// Sets joint_ranges(). Returns false, and changes nothing, where the GPU's memory is not enough for one image.
 bool set_joint_ranges(QuantizedModel& model, const SeenImages& images, const std::vector<at::Tensor>& median,
                       const std::function<void()>& each);
-
-/// Sets the ranges of all edges of a calibrated model; `ranges` is by node.
-void set_edges(QuantizedModel& model, const std::vector<QParams>& ranges);
-
 }  // namespace octet

@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include <limits>
+#include <utility>
 
 #include "src/train/model/device.h"
 
@@ -166,8 +167,8 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   std::vector<double> least = that_pays(lost[result.chosen]);
   result.lost = best->lost;
   const RangeMethod observed = result.best_method();
-  model.choose_edges(*observed.method, observed.percentile);
-  if (best->ranges.joint()) set_edges(model, ranges[result.chosen]);
+  std::vector<QParams> edges = ranges[result.chosen];
+  model.set_edges(edges, *observed.method, observed.percentile);
 
   std::vector<Alternative> alternatives;
   for (int n = 0; n < static_cast<int>(errors.nodes()); ++n) {
@@ -184,12 +185,13 @@ ChosenRanges choose_ranges(QuantizedModel& model, const OutputErrors& errors, co
   for (const Alternative& other : alternatives) {
     if (trial >= trials) break;
     done(trial++);
-    const QParams before = model.edges()[other.node];
-    model.set_edge(other.node, other.qparams);
+    const QParams before = std::exchange(edges[other.node], other.qparams);
+    model.set_edges(edges);
     network->change_edges();
     const std::vector<double> now = errors.lost_by_batches(*network, least);
     if (now.size() < least.size() || now.back() > least.back()) {
-      model.set_edge(other.node, before);
+      edges[other.node] = before;
+      model.set_edges(edges);
       continue;
     }
     least = that_pays(now);
