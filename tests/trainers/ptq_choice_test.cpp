@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "src/base/error.h"
 #include "src/base/progress.h"
 #include "tests/trainers/tiny.h"
@@ -41,6 +43,25 @@ TEST_F(PtqChoiceTest, TheBestOfFifteenOnTheValidationImagesMeetsTheTestImages) {
   ASSERT_EQ(one.results.size(), 1u);
   EXPECT_EQ(one.results[0].loss, choice.results[choice.chosen].loss);
   EXPECT_EQ(one.int8_test.loss, choice.int8_test.loss);
+}
+
+TEST_F(PtqChoiceTest, AllFifteenShareOnePassAndGetWhatEachGetsByItself) {
+  set_verbosity(Verbosity::normal);
+  testing::internal::CaptureStderr();
+  const PtqChoice all = choose_ptq(run, weights, /*all=*/true, cpu);
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t first = said.find("calibrate: ");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("calibrate: ", first + 1), std::string::npos) << said;
+  set_verbosity(Verbosity::quiet);
+  for (const PtqResult& result : all.results) {
+    octet::Run alone = run;
+    alone.recipe.quant.activation = result.activation;
+    alone.recipe.calibrate.method = result.method;
+    const PtqResult one = choose_ptq(alone, weights, /*all=*/false, cpu).results.front();
+    EXPECT_EQ(one.loss, result.loss);
+    EXPECT_EQ(one.score, result.score);
+  }
 }
 
 /// As engine cudnn, which convolves int8 codes only.

@@ -118,11 +118,11 @@ CalibratedRanges HeldBack::choose_ranges(QuantizedModel& model, const SeenImages
           .lost = ranges.lost};
 }
 
-CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try {
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run, CalibrationPass* pass) try {
   const ScaleChannels wanted = run.recipe.calibrate.channel_scales;
   const bool by_itself = wanted == ScaleChannels::automatic;
   if (wanted == ScaleChannels::off || (by_itself && !may_scale(run, model.prepared().graph)))
-    return calibrate(model, run);
+    return calibrate(model, run, {.pass = pass});
   const Gain gain = by_itself ? kLarge : kAsked;
   const std::string key = fmt::format("{}{}", kChannelScales, by_itself ? " auto" : "");
   const at::NoGradGuard no_grad;
@@ -131,7 +131,7 @@ CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run) try 
   for (const auto& [name, tensor] : model.weights()) floats.at(name).set_requires_grad(tensor.requires_grad());
   QuantizedModel original = make_quantized(run, floats);
   const HeldBack held(original, run);
-  CalibratedRanges ranges = calibrate(model, run, {.held = &held});
+  CalibratedRanges ranges = calibrate(model, run, {.held = &held, .pass = pass});
   const double before = held.lost(model);
   ChannelScales channels(original);
   const auto unchanged = [&](const std::string& why) {

@@ -245,7 +245,7 @@ void observe(QuantizedModel& model, const Run& run, SeenImages& images) {
              [&](const at::Tensor& x) { see(x, nullptr); });
 }
 
-void find_ranges(QuantizedModel& model, const Run& run, SeenImages& images) {
+void find_ranges(QuantizedModel& model, const Run& run, CalibrationPass& pass) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   if (const int bits = fewest_bits(model.prepared()); recipe.method == CalibrationMethod::entropy && bits < 8) {
     say(
@@ -253,7 +253,12 @@ void find_ranges(QuantizedModel& model, const Run& run, SeenImages& images) {
                     "and mse rounds with less error",
                     bits));
   }
-  observe(model, run, images);
+  if (pass.seen) {
+    model.see_as(*pass.seen);
+  } else {
+    observe(model, run, pass.images);
+    pass.seen = model;
+  }
   model.calibrate(recipe.method.value_or(CalibrationMethod::minmax), recipe.percentile,
                   [&](std::vector<Observer>& histograms) {
                     if (run.ranks) sum_histograms(*run.ranks, histograms);
@@ -270,8 +275,8 @@ void find_ranges(QuantizedModel& model, const Run& run, SeenImages& images) {
 }
 
 /// Calls find_ranges() and explains its error when an observer refuses a value that is not finite.
-void find_finite_ranges(QuantizedModel& model, const Run& run, SeenImages& images) try {
-  find_ranges(model, run, images);
+void find_finite_ranges(QuantizedModel& model, const Run& run, CalibrationPass& pass) try {
+  find_ranges(model, run, pass);
 } catch (const OthersLost&) {
   throw;
 } catch (const Error& error) {
@@ -310,11 +315,12 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
     const bool chooses = !recipe.method && !with.ranges_set;
     if (chooses && with.held == nullptr) own.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
-    SeenImages images;
-    if (!recipe.method) images.x = with.images ? *with.images : images_for_joint_ranges(run);
-    find_finite_ranges(model, run, images);
-    if (chooses) say((ranges = (own ? *own : *with.held).choose_ranges(model, images)).chosen);
-    if (with.ranges_set) with.ranges_set(images);
+    CalibrationPass its;
+    if (!recipe.method && !with.pass) its.images.x = with.images ? *with.images : images_for_joint_ranges(run);
+    CalibrationPass& pass = with.pass ? *with.pass : its;
+    find_finite_ranges(model, run, pass);
+    if (chooses) say((ranges = (own ? *own : *with.held).choose_ranges(model, pass.images)).chosen);
+    if (with.ranges_set) with.ranges_set(pass.images);
     repair(model, run);
   });
   if (repairs(recipe) || with.ranges_set) ranges.lost.reset();  // that was before

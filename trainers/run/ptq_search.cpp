@@ -10,6 +10,7 @@
 #include "src/base/progress.h"
 #include "src/train/repair/output_error.h"
 #include "src/train/repair/quantization_noise.h"
+#include "trainers/run/auto_ranges.h"
 #include "trainers/run/measure.h"
 
 namespace octet {
@@ -215,9 +216,9 @@ class Search {
 
 }  // namespace
 
-QuantizedModel calibrated(const Run& run, const Weights& weights) {
+QuantizedModel calibrated(const Run& run, const Weights& weights, CalibrationPass* pass) {
   QuantizedModel model = make_quantized(run, copies_of(weights));
-  calibrate_as_recipe(model, run);
+  calibrate_as_recipe(model, run, pass);
   return model;
 }
 
@@ -239,12 +240,14 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   choice.float_validation = measure(run, "float", *network, run.data.validation_images()).evaluation.score();
   std::optional<Error> refusal;
   std::optional<QuantizedModel> model;  // the chosen one
+  CalibrationPass pass;                 // what is tried differs in the codes that the float values get
+  if (std::count(methods.begin(), methods.end(), std::nullopt) > 0) pass.images.x = images_for_joint_ranges(run);
   for (const ActivationScheme activation : activations) {
     for (const std::optional<CalibrationMethod>& method : methods) {
       run.recipe.quant.activation = activation;
       run.recipe.calibrate.method = method;
       PtqResult result{.activation = activation, .method = method};
-      QuantizedModel tried = calibrated(run, weights);
+      QuantizedModel tried = calibrated(run, weights, &pass);
       Int8Graph graph = to_int8(run, tried);
       std::unique_ptr<Program> program;
       try {

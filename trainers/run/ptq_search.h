@@ -24,7 +24,8 @@ namespace octet {
 using CompileInt8 = std::function<std::unique_ptr<Program>(const Run& run, const Int8Graph& graph)>;
 
 /// Returns the network of `weights`, quantized and calibrated as run.recipe says. Repairs change a copy of the weights.
-QuantizedModel calibrated(const Run& run, const Weights& weights);
+/// pass: as calibrate_as_recipe() takes it.
+QuantizedModel calibrated(const Run& run, const Weights& weights, CalibrationPass* pass = nullptr);
 
 struct PtqResult {
   ActivationScheme activation = ActivationScheme::affine_u8;

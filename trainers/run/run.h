@@ -89,6 +89,12 @@ struct CalibratedRanges {
   std::optional<double> lost;  ///< share of the outputs that the model loses with them; empty where it is not known
 };
 
+/// One pass over the calibration images for several models, whose float networks and edges are the same.
+struct CalibrationPass {
+  SeenImages images;                   ///< of joint_ranges(); their batches are set before, if any model chooses by it
+  std::optional<QuantizedModel> seen;  ///< the model that saw the images; empty: the next one will
+};
+
 /// What calibrate() takes from others.
 struct CalibrateWith {
   const HeldBack* held = nullptr;                   ///< by which method auto chooses; null: it makes its own
@@ -96,6 +102,7 @@ struct CalibrateWith {
   /// Called between ranges and repairs of weights, if given. It may change the ranges, and with method auto is to set
   /// them; images: of joint_ranges(), none with another method.
   std::function<void(const SeenImages& images)> ranges_set = {};
+  CalibrationPass* pass = nullptr;  ///< in place of one of its own, and of `images`
 };
 
 /// Shows the calibration images to the observers and sets all quantization parameters by recipe.calibrate.method.
@@ -107,8 +114,9 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
 void repair_calibrated(QuantizedModel& model, const Run& run);
 
 /// calibrate(), and with recipe.calibrate.channel_scales: functions such as SiLU get a scale for each channel where the
-/// network then loses less on validation images; `model` becomes another one then, with weights of its own.
-CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run);
+/// network then loses less on validation images; `model` becomes another one then, with weights of its own. pass: that
+/// of the model as it is given, as in CalibrateWith.
+CalibratedRanges calibrate_as_recipe(QuantizedModel& model, const Run& run, CalibrationPass* pass = nullptr);
 
 /// Writes qat.safetensors: weights and quantizer state, from which load_quantized() rebuilds the model exactly.
 void save_quantized(const QuantizedModel& model, const std::string& path);

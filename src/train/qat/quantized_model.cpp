@@ -325,6 +325,7 @@ void QuantizedModel::require_finite() const {
   if (impl_->quantizers) impl_->quantizers->require_finite();
 }
 
+void QuantizedModel::see_as(const QuantizedModel& other) { impl_->calibrators = other.impl_->calibrators; }
 bool QuantizedModel::has_scales() const { return impl_->edges.ready; }
 const Prepared& QuantizedModel::prepared() const { return impl_->prepared; }
 const Weights& QuantizedModel::weights() const { return impl_->weights; }

@@ -81,6 +81,10 @@ class QuantizedModel {
   using Merge = std::function<void(std::vector<Observer>& histograms)>;
   void calibrate(CalibrationMethod method, double percentile, const Merge& merge = nullptr);
 
+  /// Takes what calibrate() found that another model saw, which has the same edges and computes the same in float: in
+  /// place of walks of its own before calibrate().
+  void see_as(const QuantizedModel& other);
+
   /// Chooses the qparams of all edges again, from what calibrate() saw, by another method.
   void choose_edges(CalibrationMethod method, double percentile);
 
