@@ -18,6 +18,19 @@
 namespace octet {
 namespace {
 
+TEST(SilentImages, AreThoseWithoutAValueFurtherThanACodeFromTheMedian) {
+  const auto image = [](float value) {  // a quarter of two channels, whose medians are 0 and 10
+    const at::Tensor y = at::zeros({1, 2, 2, 2});
+    y.select(1, 1).fill_(10);
+    y[0][0][1][0] = value;
+    return y;
+  };
+  const std::vector<at::Tensor> first = {at::cat({image(0), image(-255)})},
+                                second = {at::cat({image(1), image(1.01f), image(-0.5f)})};
+  const FloatOutputs outputs(std::vector<std::vector<at::Tensor>>{first, second});
+  EXPECT_EQ(silent_images(outputs, 0), 3u);
+}
+
 at::Tensor scaled_pictures(uint64_t seed, int count) {
   at::manual_seed(seed);
   return (at::randn({count, 3, 16, 16}) * at::tensor({1.0f, 0.3f, 2.0f}).view({1, 3, 1, 1}))

@@ -2,6 +2,7 @@
 // The diagnosis names the layer that was destroyed, says how, and which keys help.
 #include "trainers/run/measure.h"
 
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,6 +74,19 @@ TEST(Diagnosis, NamesTheLayerWhoseWeightsHaveAScaleFarTooWide) {
   EXPECT_EQ(worst_of(text), "conv2") << text;
   EXPECT_TRUE(has(text, "(weights of 6 bits lose ")) << text;
   EXPECT_TRUE(has(text, "quant.layers: [{match: \"conv2\", weight_bits: 8}]")) << text;
+}
+
+TEST(Diagnosis, SaysWhereTheImagesChangeNoOutputByACode) {
+  const Folder folder("diagnosis_silent");
+  CalibratedRun c(tiny_recipe(), folder.path());
+  EXPECT_FALSE(has(diagnose(c.run, c.model), " says nothing on "));
+  {
+    const c10::NoGradGuard no_grad;
+    at::Tensor bias = c.weights.at("fc.bias");
+    bias.add_(1e5);
+  }
+  const std::string text = diagnose(c.run, c.model);
+  EXPECT_TRUE(has(text, ". But output 'fc' says nothing on 32 of 32 images, ")) << text;
 }
 
 /// With two bits this network differs significantly from the float network, with eight it does not.

@@ -2,11 +2,13 @@
 // octet quantize: which work its ways share, and what it says of the choice of ranges.
 #include "trainers/run/quantize.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "src/base/progress.h"
 #include "src/base/random.h"
+#include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
 #include "tests/trainers/tiny.h"
 #include "tools/octet/quantize.h"
@@ -54,6 +56,31 @@ TEST(QuantizeRun, RangesAreChosenOnceForWaysThatChangeWeightsAfterwards) {
   EXPECT_EQ(times("choose ranges: ", said), 2u) << said;  // equalization changes the weights before
   EXPECT_EQ(times("calibrate: ", said), 2u) << said;
   EXPECT_EQ(result.comparison.differing_codes(), 0);
+}
+
+TEST(QuantizeRun, ASentenceSaysThatAnOutputSaysNothingOnManyImages) {
+  const Folder folder("quantize_silent");
+  QuantizeRequest request = random_network(folder.path());
+  request.method = CalibrationMethod::minmax;
+  request.repair = Repair::none;
+  const std::string out = folder.path() + "/int8.safetensors";
+  /// Returns on how many of the six images that measure the output is silent, where so many of 30 inputs are nearly 0.
+  const auto silent_with = [&](size_t faint) {
+    QuantizeRequest some = request;
+    for (size_t i = 0; i < faint * 3 * 16 * 16; ++i) some.inputs[i] *= 1e-5f;
+    const Quantized result = quantize(some, open_network(some), at::kCPU);
+    EXPECT_EQ(result.measured_on, 6u);
+    write_checkpoint(out, result.graph);
+    const size_t silent = result.outputs.front().silent;
+    const std::string sentence = fmt::format(" says nothing on {} of 6 images, ", silent);
+    for (const std::string& shown : {cli::quantized_text(result, out), cli::quantized_page(result, "net")})
+      EXPECT_EQ(times(sentence, shown), silent > 1 ? 1u : 0u) << shown;
+    return silent;
+  };
+  EXPECT_EQ(silent_with(0), 0u);
+  const size_t of_most = silent_with(24);
+  EXPECT_GT(of_most, 1u);
+  EXPECT_LT(of_most, 6u);
 }
 
 TEST(QuantizeRun, JsonSaysWhatWasNotTriedAndWhy) {

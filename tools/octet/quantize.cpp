@@ -62,8 +62,8 @@ ExitCode analyze_network(const Common& common, QuantizeOptions options) {
   const std::string images = counted(static_cast<long>(result.measured_on), "image");
   print_result(
       common,
-      fmt::format("{}\n{}{}\n\nmeasured on {} that are not calibrated on\n", outputs_table(result).render(),
-                  layers_table(result, result.layers.size()).render(), kLegend, images),
+      fmt::format("{}\n{}{}\n{}\nmeasured on {} that are not calibrated on\n", outputs_table(result).render(),
+                  layers_table(result, result.layers.size()).render(), kLegend, lost_note(result), images),
       [&] {
         return json_text(
             {{"images", result.measured_on}, {"outputs", outputs_json(result)}, {"layers", layers_json(result)}});

@@ -36,6 +36,9 @@ ExitCode analyze_network(const Common& common, QuantizeOptions options);
 inline constexpr const char* kLegend =
     "lost: noise / (noise + signal) of an output, mean over images; signal: what differs from the output's median";
 
+/// Returns what else is to be said of the column, with a line end, or "": silence_note().
+std::string lost_note(const Quantized& result);
+
 TextTable outputs_table(const Quantized& result);
 /// Returns a table of at most `most` layers that were measured alone, the one that costs most first.
 TextTable layers_table(const Quantized& result, size_t most);

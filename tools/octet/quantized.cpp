@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/report/html.h"
+#include "trainers/run/advice.h"
 #include "trainers/run/auto_ranges.h"
 
 namespace octet::cli {
@@ -54,6 +55,11 @@ std::string channels_sentence(const Quantized& result) {
 }
 
 }  // namespace
+
+std::string lost_note(const Quantized& result) {
+  const std::string silence = silence_note(result.outputs, result.measured_on);
+  return silence.empty() ? "" : fmt::format("note: {}\n", silence);
+}
 
 TextTable outputs_table(const Quantized& result) {
   TextTable table({{"output", Align::left}, {"shape", Align::left}, {"SQNR"}, {"lost"}, {"same class"}});
@@ -107,7 +113,7 @@ std::string quantized_text(const Quantized& result, const std::string& out) {
   }
   if (const std::string channels = channels_sentence(result); !channels.empty()) body += channels + "\n\n";
   body += outputs_table(result).render() + "\n" + layers_table(result, kShownLayers).render() + kLegend;
-  body += fmt::format("\n\nproof: {}\n", verdict(result.comparison));
+  body += fmt::format("\n{}\nproof: {}\n", lost_note(result), verdict(result.comparison));
   const auto bytes = static_cast<double>(std::filesystem::file_size(out));
   return body + fmt::format("wrote {}: {}; the float weights: {}", out, human_bytes(bytes),
                             human_bytes(static_cast<double>(result.float_bytes)));
@@ -155,7 +161,8 @@ std::string quantized_page(const Quantized& result, const std::string& network) 
   const std::string sections =
       html_section(
           "outputs", "Outputs",
-          html_table(outputs_table(result)) + fmt::format("<p class=\"note\">{}</p>\n", html_escape(kLegend))) +
+          html_table(outputs_table(result)) + fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",
+                                                          html_escape(kLegend), html_escape(lost_note(result)))) +
       html_section("ranges", "Ranges",
                    html_table(ranges_table(result), result.ranges.chosen) +
                        fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",

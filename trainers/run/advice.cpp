@@ -12,6 +12,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/text.h"
 #include "trainers/loop/train.h"
 
 namespace octet {
@@ -126,6 +127,18 @@ std::string chance_note(const Evaluation& network, bool was_trained) {
       "what int8 costs: {}, model.weights takes weights that are trained, and data must be as they were trained with",
       network.name, 100 * network.top1, network.images, classes,
       was_trained ? "more of train.epochs or another train.learning_rate may help" : "train.epochs trains it");
+}
+
+std::string silence_note(const std::vector<OutputError>& outputs, size_t images) {
+  constexpr double kMany = 0.25;  // of the images: noise alone may make so much of the mean
+  const auto worst = std::max_element(outputs.begin(), outputs.end(),
+                                      [](const OutputError& a, const OutputError& b) { return a.silent < b.silent; });
+  if (static_cast<double>(worst->silent) < kMany * static_cast<double>(images)) return "";
+  return fmt::format(
+      "output '{}' says nothing on {} of {} images, where none of its values lies a code of eight bits, 1/255 of the "
+      "largest, from the median: what is lost there is noise beside no signal, so give images like those that the "
+      "network will see",
+      printable(worst->name), worst->silent, images);
 }
 
 std::string runaway_loss(const std::vector<EpochMetrics>& of_phases, int all, double freeze_batch_norm,

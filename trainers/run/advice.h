@@ -14,6 +14,7 @@
 #include "src/recipe/recipe.h"
 #include "src/recipe/run.h"
 #include "src/report/report.h"
+#include "src/train/repair/output_error.h"
 
 namespace octet {
 
@@ -72,6 +73,10 @@ std::string untrained_note(const Recipe& recipe);
 /// Returns that a classifier is right no more often than by chance, so that what int8 costs cannot be seen, and the
 /// keys that may be missing; "" if it knows more.
 std::string chance_note(const Evaluation& network, bool was_trained);
+
+/// Returns that an output says nothing on many images (silent_images()), so that what it loses there tells nothing, and
+/// which images would tell; "" otherwise. images: how many the outputs were compared on.
+std::string silence_note(const std::vector<OutputError>& outputs, size_t images);
 
 /// Returns a warning about the last of `epochs` (the lines of metrics.jsonl), or "". It warns if the training loss
 /// (cross-entropy) exceeds twice the smallest of the phase's earlier epochs by more than 0.5, unless the epoch before

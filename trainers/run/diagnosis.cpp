@@ -172,9 +172,12 @@ std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales) t
   std::string layers;
   for (const Fault& fault : faults)
     layers += fmt::format("{}'{}' {}{}", layers.empty() ? "" : ", ", fault.layer, percent(fault.lost), fault.why());
-  return fmt::format("what int8 loses: of the outputs {} by all {}, alone {}. Tried: {}. May help: {}", percent(lost),
+  size_t images = 0;
+  for (const at::Tensor& batch : x) images += static_cast<size_t>(batch.size(0));
+  const std::string silence = silence_note(costs.outputs, images);
+  return fmt::format("what int8 loses: of the outputs {} by all {}, alone {}. Tried: {}. May help: {}{}", percent(lost),
                      counted(static_cast<long>(costs.layers.size()), "layer"), layers, tried(run.recipe, scales),
-                     fmt::join(cures(run, scales, faults, lost), "; "));
+                     fmt::join(cures(run, scales, faults, lost), "; "), silence.empty() ? "" : ". But " + silence);
 } catch (const std::exception& error) {
   return fmt::format("what int8 loses was not found out: {}", error.what());
 }

@@ -127,7 +127,9 @@ NetworkCosts network_costs(QuantizedModel& model, QuantizedModel& floats, Quanti
   const FloatOutputs own(std::move(float_y));
   NetworkCosts costs;
   const auto got = [&](size_t batch) { return deployed[batch]; };
-  costs.outputs = output_errors(graph, original ? float_outputs(*original, batches) : own, got);
+  const FloatOutputs compared = original ? float_outputs(*original, batches) : own;
+  costs.outputs = output_errors(graph, compared, got);
+  for (size_t o = 0; o < costs.outputs.size(); ++o) costs.outputs[o].silent = silent_images(compared, o);
 
   std::vector<double> lost;
   for (const ChannelErrors& node : sums) lost.push_back(node.lost());

@@ -65,6 +65,18 @@ FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>&
   return FloatOutputs(std::move(y));
 }
 
+size_t silent_images(const FloatOutputs& wanted, size_t output) {
+  constexpr double kCodes = 255;
+  double largest = 0;
+  std::vector<at::Tensor> furthest;  // by image, [N] of each batch
+  for (const std::vector<at::Tensor>& batch : wanted.y) {
+    const at::Tensor y = by_channel(batch[output]);
+    largest = std::max(largest, y.abs().max().item<double>());
+    furthest.push_back((y - wanted.median[output]).abs().flatten(1).amax(1));
+  }
+  return static_cast<size_t>(at::cat(furthest).le(largest / kCodes).sum().item<int64_t>());
+}
+
 std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& wanted,
                                        const std::function<std::vector<at::Tensor>(size_t batch)>& got) {
   std::vector<OutputError> errors(graph.outputs.size());

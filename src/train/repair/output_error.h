@@ -24,6 +24,7 @@ struct OutputError {
   double agreement = 0;  ///< share of the images, or of their pixels, with the same largest channel
   double lost = 0;       ///< mean over images of noise / (noise + signal), 0 to 1; signal: squares around the
                          ///< channel's median over all images. A ruined image counts 1, however far it is off
+  size_t silent = 0;     ///< silent_images(), where network_costs() gives it
 };
 
 /// Returns 10 log10(signal / noise); infinite without noise.
@@ -46,6 +47,10 @@ struct FloatOutputs {
 /// Returns the outputs of a model that is not quantized. x: batches of normalized float [N, C, H, W] where the weights
 /// are. Repairs change weights and biases: what they are judged against is taken before them.
 FloatOutputs float_outputs(QuantizedModel& model, const std::vector<at::Tensor>& x);
+
+/// Returns on how many images an output says nothing: no value lies a code of eight bits, 1/255 of the output's largest
+/// magnitude, from its channel's median. Those are the images without what the network looks for.
+size_t silent_images(const FloatOutputs& wanted, size_t output);
 
 /// Compares the outputs of a network with the float network's. got: returns those of a batch of wanted.y.
 std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& wanted,
