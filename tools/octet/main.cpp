@@ -2,6 +2,7 @@
 // octet: trains convolutional networks so that they run as int8, and proves that what runs is what was trained.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cctype>
@@ -122,6 +123,15 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
                      help);
 }
 
+/// Lets malloc() take large tensors from the heap too, and keep the heap as large as it was. Else each of more than
+/// 32 MiB, the most that glibc's threshold grows to, is mapped anew for every operator and all its pages fault. For
+/// batches of a few images only: tensors of larger batches leave gaps in the heap, which make the peak 10 to 16 %
+/// larger (tools/lab/notebooks/ranges.md).
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
 ExitCode run(int argc, char** argv) {
   CLI::App app{"octet trains networks so that they run as int8, and proves that what runs is what was trained.",
                "octet"};
@@ -173,6 +183,7 @@ ExitCode run(int argc, char** argv) {
     throw usage_error("doctor: --device would change nothing: it looks at all of the machine");
   choose_gpu(common);
   if (command != "train") check_device(common);  // train reads its recipe first, which says how CUDA is to begin
+  if (command == "quantize") keep_freed_memory();
   return action();
 }
 
