@@ -16,7 +16,7 @@
 
 #include "src/base/random.h"
 #include "src/data/labels.h"
-#include "tests/common/thread_limit.h"
+#include "tests/base/thread_limit.h"
 #include "tests/data/images.h"
 
 namespace octet {

@@ -14,10 +14,10 @@
 #include "src/base/random.h"
 #include "src/engine/engine.h"
 #include "src/net/checkpoint.h"
+#include "tests/base/damage.h"
 #include "tests/data/images.h"
 #include "tests/engine/random_network.h"
 #include "tests/runtime/c_api.h"
-#include "tests/tensor_files/damage.h"
 
 namespace octet::test {
 namespace {

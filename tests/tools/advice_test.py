@@ -3,7 +3,7 @@
 """What octet advises where it refuses a command is done here, and succeeds.
 
 usage: advice_test.py OCTET [-v] [Class.test]. Needs nothing but Python. The advice about files of ONNX is tested by
-tests/onnx/qdq_advice_test.py, that about keys of a recipe by tests/recipe/advice_test.cpp.
+tests/net/onnx/qdq_advice_test.py, that about keys of a recipe by tests/recipe/advice_test.cpp.
 """
 import json
 import os

@@ -6,7 +6,7 @@
 
 #include "src/data/dataset.h"
 #include "tests/data/images.h"
-#include "tests/onnx/model_builder.h"
+#include "tests/net/onnx/model_builder.h"
 #include "tests/source_dir.h"
 #include "tests/tools/program.h"
 

@@ -9,7 +9,7 @@
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "src/quant/plan.h"
-#include "tests/graph/test_graphs.h"
+#include "tests/net/test_graphs.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -7,7 +7,7 @@
 #include "src/net/zoo.h"
 #include "src/quant/convert.h"
 #include "src/quant/plan.h"
-#include "tests/onnx/model_builder.h"
+#include "tests/net/onnx/model_builder.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

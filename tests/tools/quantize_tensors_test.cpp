@@ -10,8 +10,8 @@
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
 #include "tests/data/images.h"
-#include "tests/import/zip_bytes.h"
-#include "tests/onnx/model_builder.h"
+#include "tests/net/import/zip_bytes.h"
+#include "tests/net/onnx/model_builder.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -13,7 +13,7 @@
 #include "src/net/checkpoint.h"
 #include "src/net/zoo.h"
 #include "tests/data/images.h"
-#include "tests/onnx/model_builder.h"
+#include "tests/net/onnx/model_builder.h"
 #include "tests/tools/program.h"
 
 namespace octet::test {

@@ -11,7 +11,7 @@
 #include "src/data/dataset.h"
 #include "src/net/checkpoint.h"
 #include "tests/data/images.h"
-#include "tests/onnx/model_builder.h"
+#include "tests/net/onnx/model_builder.h"
 #include "tests/report/markup.h"
 #include "tests/tools/program.h"
 #include "tests/tools/tiny_recipe.h"

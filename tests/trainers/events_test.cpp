@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "src/base/files.h"
-#include "tests/events/event_records.h"
+#include "tests/report/event_records.h"
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"

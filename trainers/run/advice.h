@@ -87,7 +87,7 @@ std::string runaway_loss(const std::vector<EpochMetrics>& epochs, int all, doubl
                          std::optional<double> first = std::nullopt);
 
 /// Returns how QAT in a low precision differs from the deployed network; "" for fp32. The figures are those of
-/// tests/qat/low_precision_test.cpp.
+/// tests/train/low_precision_test.cpp.
 std::string qat_precision_note(Precision precision);
 
 /// Returns what fp16 costs on a CPU, and the cure; "" for other types. phase: "train" or "qat", as in the recipe.

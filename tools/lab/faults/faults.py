@@ -22,9 +22,9 @@ ROOT = HERE.parents[2]
 WORK = ROOT / "build-faults"
 TREE = WORK / "tree"
 BUILD = TREE / "build"  # lies to the sources as in any checkout, so that ccache finds what was compiled there
-TARGETS = ["octet", "test_bench", "test_common", "test_data", "test_engine", "test_eval", "test_graph", "test_import", "test_kernels",
+TARGETS = ["octet", "test_base", "test_bench", "test_data", "test_engine", "test_eval", "test_net", "test_import", "test_kernels",
            "test_kernels_conv2d", "test_model", "test_onnx", "test_onnx_files", "test_qat", "test_quant", "test_recipe", "test_report",
-           "test_run", "test_runtime", "test_tensor_files", "test_tools", "test_trainers", "test_witness"]
+           "test_runtime", "test_tools", "test_trainers", "test_witness"]
 
 
 def read_list():

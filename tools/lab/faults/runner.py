@@ -12,14 +12,14 @@ import tempfile
 # By the beginning of a file's name, the programs most likely to see a fault of it, or some of their tests; the others follow.
 NEAREST = {
     "kernels": ["test_kernels", "test_kernels_conv2d", "test_engine", "test_quant", "test_qat"],
-    "src/base": ["test_common", "test_tensor_files"],
-    "src/net": ["test_graph", "test_quant"],
+    "src/base": ["test_base"],
+    "src/net": ["test_net", "test_quant"],
     "src/net/import": ["test_import"],
     "src/net/onnx": ["test_onnx_files", "test_onnx"],
     "src/data": ["test_data"],
     "src/quant": ["test_quant", "test_qat"],
     "src/quant/bit_": ["test_quant", "test_qat", "test_tools:Search.*"],
-    "src/recipe": ["test_recipe", "test_run"],
+    "src/recipe": ["test_recipe"],
     "src/eval": ["test_eval", "test_report"],
     "src/report": ["test_report", "test_tools:Analyze*"],
     "src/runtime": ["test_runtime"],

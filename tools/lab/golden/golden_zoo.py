@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters and logits of torchvision's networks for weights that anybody can make again; octet's zoo is held to them.
 
-  golden_zoo.py tests/model/golden_zoo.json
+  golden_zoo.py tests/train/golden_zoo.json
 
-Writes the file that tests/model/golden_zoo_test.cpp reads; seconds. Needs torch 2.11.0 and torchvision 0.26.0, in an environment of
+Writes the file that tests/train/golden_zoo_test.cpp reads; seconds. Needs torch 2.11.0 and torchvision 0.26.0, in an environment of
 their own.
 
 Value i of a network's parameters, taken in the order of their names, comes from the mixed number i (Steele et al. 2014, SplitMix64) and is
