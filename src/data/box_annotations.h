@@ -5,11 +5,10 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "src/data/dataset.h"
-#include "src/data/image_files.h"
+#include "src/data/file_tree.h"
 
 namespace octet {
 
@@ -80,9 +79,5 @@ BoxAnnotations read_voc(const FileTree& tree, const std::string& folder, const s
 BoxAnnotations read_yolo(const Dataset& images, const FileTree& tree, const std::string& images_folder,
                          const std::string& labels_folder, const std::vector<std::string>& class_names,
                          bool leave_out = false);
-
-/// Returns the folders of the images and of the labels of a split of format yolo, as open_box_folder() finds them in
-/// the tree at spec.path. Throws Error(data) if there are none.
-std::pair<std::string, std::string> yolo_folders(const FileTree& tree, const DatasetSpec& spec);
 
 }  // namespace octet

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "src/data/box_folder.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +11,7 @@
 
 #include "src/base/error.h"
 #include "src/data/box_annotations.h"
+#include "src/data/image_files.h"
 #include "src/data/image_folder.h"
 
 namespace octet {

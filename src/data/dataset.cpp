@@ -8,7 +8,9 @@
 
 #include "src/base/error.h"
 #include "src/base/random.h"
+#include "src/data/box_folder.h"
 #include "src/data/image_folder.h"
+#include "src/data/mask_folder.h"
 #include "src/data/memory_dataset.h"
 
 namespace octet {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/data/image_files.h"
+#include "src/data/file_tree.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,11 +9,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <mutex>
 #include <system_error>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/base/text.h"
+#include "src/data/image_files.h"
 
 namespace octet {
 namespace {
@@ -72,6 +76,15 @@ std::string only_folder(const std::map<std::string, StoredFile>& files, const st
 }
 
 }  // namespace
+
+std::string file_start(const std::string& path, uint64_t most) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error || size <= most) return read_file(path);  // which says what is wrong
+  std::string start(most, '\0');
+  std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(most));
+  return start;
+}
 
 TarFile::TarFile(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (descriptor_ < 0) throw data_error(path + ": cannot open: " + std::strerror(errno));
@@ -149,6 +162,10 @@ std::shared_ptr<const TarFile> open_tar(const std::string& path) {
   std::shared_ptr<const TarFile> archive = entry.lock();
   if (!archive) entry = archive = std::make_shared<const TarFile>(path);
   return archive;
+}
+
+std::string StoredFile::read(uint64_t most) const {
+  return archive ? archive->read(offset, std::min(size, most)) : file_start(name, most);
 }
 
 FileTree::FileTree(const std::string& root) : root_(root) {

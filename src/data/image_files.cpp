@@ -7,7 +7,6 @@
 
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "src/base/error.h"
@@ -79,15 +78,6 @@ std::vector<std::string> LeftOut::notes(const std::string& root) const {
   return {fmt::format("{}{}; read are {}", root, text(), fmt::join(kEndings, " "))};
 }
 
-std::string file_start(const std::string& path, uint64_t most) {
-  std::error_code error;
-  const uint64_t size = fs::file_size(path, error);
-  if (error || size <= most) return read_file(path);  // which says what is wrong
-  std::string start(most, '\0');
-  std::ifstream(path, std::ios::binary).read(start.data(), static_cast<std::streamsize>(most));
-  return start;
-}
-
 ImageHeader header_of(const std::function<std::string(uint64_t most)>& contents, const std::string& name) {
   constexpr uint64_t kStart = uint64_t{128} << 10;  // cameras write less before the pixels, but for large previews
   // A JPEG's header is in its first bytes; in other formats the orientation may follow the pixels.
@@ -156,10 +146,6 @@ void ImageList::add_archive(const std::string& path, LeftOut& left_out) {
       left_out.add(ending_of(member.name), member.name);
     }
   }
-}
-
-std::string StoredFile::read(uint64_t most) const {
-  return archive ? archive->read(offset, std::min(size, most)) : file_start(name, most);
 }
 
 Image ImageList::read(size_t index) const {

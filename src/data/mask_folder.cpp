@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "src/data/mask_folder.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

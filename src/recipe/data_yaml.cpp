@@ -9,7 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/text.h"
-#include "src/data/image_files.h"
+#include "src/data/file_tree.h"
 #include "src/recipe/run.h"
 #include "src/recipe/schema.h"
 

@@ -80,7 +80,7 @@ struct DataRecipe {
   std::string format =
       "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
   std::string path;  ///< folder, of image_folder, coco, voc and yolo or a .tar; empty: Debian's folder of fashion_mnist
-  std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/image_folder.h
+  std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
   std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
   std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
   std::string test_path;                 ///< where the test images are, if not in path

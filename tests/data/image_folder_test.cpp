@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "src/data/image_files.h"
+#include "src/data/file_tree.h"
 #include "src/data/image_folder.h"
 #include "tests/data/images.h"
 #include "tests/source_dir.h"

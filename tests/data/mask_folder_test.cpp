@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images beside masks: the layouts that are found, what masks may hold, and what is refused.
-#include "src/data/image_folder.h"
+#include "src/data/mask_folder.h"
 
 #include <gtest/gtest.h>
 #include <png.h>

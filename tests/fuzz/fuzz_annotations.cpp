@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/data/box_annotations.h"
+#include "src/data/image_files.h"
 
 namespace {
 

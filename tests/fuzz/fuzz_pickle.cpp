@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "src/base/error.h"
-#include "src/net/import/pytorch_file.h"
+#include "src/net/import/pickle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace octet;

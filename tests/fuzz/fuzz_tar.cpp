@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "src/base/error.h"
-#include "src/data/image_files.h"
+#include "src/data/file_tree.h"
 #include "tests/fuzz/memory_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

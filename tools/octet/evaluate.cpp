@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/base/error.h"
-#include "src/data/image_folder.h"
+#include "src/data/dataset.h"
 #include "src/data/transform.h"
 #include "src/engine/engine.h"
 #include "src/report/report.h"

@@ -10,7 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/text.h"
-#include "src/net/import/pytorch_file.h"
+#include "src/net/import/numpy_file.h"
 #include "src/train/proof/deployed_network.h"
 
 namespace octet {

@@ -1,14 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that numpy saved: a .npy file of np.save, or a .npz file of np.savez, which is a zip of such files. A .npy has
-// (numpy.org/doc/stable/reference/generated/numpy.lib.format.html):
-//
-//   6 bytes       \x93NUMPY
-//   2 bytes       major and minor version: 1, 2 or 3, and 0
-//   2 or 4 bytes  the length H of the header, little endian; 4 since version 2
-//   H bytes       a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (300, 3, 224, 224), }
-//   the rest      the elements
-//
-// Every size is checked against the file, and nothing in it is executed: arrays of Python objects are refused.
+#include "src/net/import/numpy_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/base/numbers.h"
-#include "src/net/import/pytorch_file.h"
+#include "src/net/import/zip_directory.h"
 
 namespace octet {
 namespace {

@@ -14,6 +14,8 @@
 #include "src/base/numbers.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
+#include "src/net/import/pickle.h"
+#include "src/net/import/zip_directory.h"
 
 namespace octet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/import/pytorch_file.h"
+#include "src/net/import/zip_directory.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

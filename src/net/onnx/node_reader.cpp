@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/net/onnx/rules.h"
+#include "src/net/onnx/node_reader.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 
 #include "src/base/error.h"
 #include "src/base/safetensors.h"
+#include "src/net/onnx/rules.h"
 #include "src/net/shapes.h"
 
 namespace octet {

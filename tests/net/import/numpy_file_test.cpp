@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // numpy's files: .npy and .npz as numpy writes them, and what cannot be read refused by file, array and cure.
 // tests/runtime/python_module_test.py reads files that numpy itself wrote.
-#include "src/net/import/pytorch_file.h"
+#include "src/net/import/numpy_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.save's files: real ones, files built by hand, and everything hostile refused by name.
 #include "src/net/import/pytorch_file.h"
+#include "src/net/import/pickle.h"
 
 #include <gtest/gtest.h>
 
