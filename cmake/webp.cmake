@@ -6,7 +6,7 @@ find_library(OCTET_WEBP_LIBRARY webp)
 mark_as_advanced(OCTET_WEBP_INCLUDE_DIR OCTET_WEBP_LIBRARY)
 set(octet_webp_problem)
 if(NOT OCTET_WEBP_INCLUDE_DIR OR NOT OCTET_WEBP_LIBRARY)
-  set(octet_webp_problem "octet reads WebP pictures with libwebp, which CMake does not find: install libwebp-dev")
+  set(octet_webp_problem "octet reads WebP images with libwebp, which CMake does not find: install libwebp-dev")
 elseif(NOT TARGET WebP::webp)
   add_library(WebP::webp UNKNOWN IMPORTED)
   set_target_properties(WebP::webp PROPERTIES

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes CIFAR-100's binary files from its pictures in class folders, so that octet reads them into memory (data.format: cifar100).
+"""Writes CIFAR-100's binary files from its images in class folders, so that octet reads them into memory (data.format: cifar100).
 
 usage: cifar100.py FOLDER OUT
 
@@ -36,7 +36,7 @@ def unfiltered(kind, row, above):
 
 
 def planes(path):
-    """Returns red, green and blue of a picture, each 32x32; ends the program with its name where it is no such PNG."""
+    """Returns red, green and blue of an image, each 32x32; ends the program with its name where it is no such PNG."""
     try:
         data = path.read_bytes()
         found = list(chunks(data))
@@ -69,7 +69,7 @@ def main():
         with open(out / f"{split}.bin", "wb") as binary:
             for path, label in files:
                 binary.write(bytes([0, label]) + planes(path))
-        print(f"{out}/{split}.bin: {len(files)} pictures")
+        print(f"{out}/{split}.bin: {len(files)} images")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ step build/octet train recipes/small_cnn_fashion_mnist_affine_u8.yaml --out "$ru
 step build/octet compare "$run"
 step .deps/venv/bin/python tools/fashion_png.py 100 "$run/pictures"
 step build/octet run "$run" "$run/pictures/00000.png"
-# The witness computes every layer of 100 pictures itself, in numpy, and holds the engine's codes to it.
+# The witness computes every layer of 100 images itself, in numpy, and holds the engine's codes to it.
 printf '\n$ build/octet run %s %s/pictures/*.png --dump %s/codes.safetensors\n' "$run" "$run" "$run" >&2
 build/octet run "$run" "$run"/pictures/*.png --dump "$run/codes.safetensors" >/dev/null
 step .deps/venv/bin/python tools/verify_checkpoint.py "$run/int8.safetensors" --against "$run/codes.safetensors"

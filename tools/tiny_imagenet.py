@@ -7,7 +7,7 @@
     tiny_imagenet.py join PARTS OUT.tar                                  there, once all parts have come
 
 FOLDER is tiny-imagenet-200 as Stanford's CS231n gave it out: train/WNID/images/*.JPEG, val/images/*.JPEG and val/val_annotations.txt. Its
-val/ becomes test/, for its own test/ has no labels; pictures to choose on are cut from train/ (data.validation_fraction). All JPEGs have the
+val/ becomes test/, for its own test/ has no labels; images to choose on are cut from train/ (data.validation_fraction). All JPEGs have the
 same tables, so that gzip takes 30 % off.
 """
 import argparse
@@ -22,7 +22,7 @@ MIB, BLOCK = 1 << 20, 1 << 22
 NAME, MANIFEST = "tiny.tar.gz", "tiny.json"
 
 
-def training_pictures(folder, classes):
+def training_images(folder, classes):
     """{class: paths}, sorted; of the first so many classes."""
     folders = sorted(path for path in (folder / "train").glob("*") if path.is_dir())
     if not folders:
@@ -30,16 +30,16 @@ def training_pictures(folder, classes):
     return {path.name: sorted((path / "images").glob("*.JPEG")) for path in folders[:classes]}
 
 
-def test_pictures(folder, classes):
-    """The same of val/, whose annotations say what each picture is."""
+def test_images(folder, classes):
+    """The same of val/, whose annotations say what each image is."""
     annotations = folder / "val" / "val_annotations.txt"
     if not annotations.exists():
         sys.exit(f"tiny_imagenet: no {annotations}")
     found = {name: [] for name in classes}
     for line in annotations.read_text().splitlines():
-        picture, name, *_ = line.split("\t")
+        image, name, *_ = line.split("\t")
         if name in found:
-            found[name].append(folder / "val" / "images" / picture)
+            found[name].append(folder / "val" / "images" / image)
     return {name: sorted(paths) for name, paths in found.items()}
 
 
@@ -47,25 +47,25 @@ def add(tar, path, member):
     data = path.read_bytes()
     if not data.startswith(b"\xff\xd8\xff"):
         sys.exit(f"tiny_imagenet: {path} is no JPEG")
-    information = tarfile.TarInfo(member)  # the same bytes from the same pictures: no times, no owners
+    information = tarfile.TarInfo(member)  # the same bytes from the same images: no times, no owners
     information.size = len(data)
     with open(path, "rb") as file:
         tar.addfile(information, file)
 
 
-def make(folder, target, classes=None, pictures=None):
-    """How many pictures each part has."""
-    train = training_pictures(folder, classes)
+def make(folder, target, classes=None, images=None):
+    """How many images each part has."""
+    train = training_images(folder, classes)
     counts, new = {}, pathlib.Path(f"{target}.new")
     with tarfile.open(new, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for split, found in (("train", train), ("test", test_pictures(folder, train))):
+        for split, found in (("train", train), ("test", test_images(folder, train))):
             lacking = [name for name, paths in found.items() if not paths]
             if lacking:
-                sys.exit(f"tiny_imagenet: no {split} picture of {lacking[0]} in {folder}")
+                sys.exit(f"tiny_imagenet: no {split} image of {lacking[0]} in {folder}")
             for name, paths in found.items():
-                for path in paths[:pictures]:
+                for path in paths[:images]:
                     add(tar, path, f"{split}/{name}/{path.stem}.jpeg")
-                counts[split] = counts.get(split, 0) + len(paths[:pictures])
+                counts[split] = counts.get(split, 0) + len(paths[:images])
     new.rename(target)
     return counts
 
@@ -147,7 +147,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.command == "make":
         counts = make(arguments.folder, arguments.target, arguments.classes, arguments.pictures)
-        print(f"{arguments.target}: {counts['train']:,} training and {counts['test']:,} test pictures")
+        print(f"{arguments.target}: {counts['train']:,} training and {counts['test']:,} test images")
     elif arguments.command == "split":
         print(f"{split(arguments.archive, arguments.folder, arguments.limit)} parts in {arguments.folder}")
     else:

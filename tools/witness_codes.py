@@ -135,7 +135,7 @@ def heads(x, groups):
 
 def hats(size, factor):
     """[size * factor, size]: how much of each input pixel an output pixel is, in 1 / (2 factor). A pixel's weight falls
-    from its centre to 0 at the neighbours' centres; those of the picture's edge go on outside."""
+    from its centre to 0 at the neighbours' centres; those of the image's edge go on outside."""
     outer, inner = np.arange(size * factor)[:, None], np.arange(-1, size + 1)[None, :]
     weight = np.maximum(2 * factor - np.abs(2 * outer + 1 - factor * (2 * inner + 1)), 0)
     weight[:, 1] += weight[:, 0]

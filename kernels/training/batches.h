@@ -15,16 +15,16 @@ namespace octet::kernels {
 
 struct AugmentShape {
   int batch = 0;
-  int picture_height = 0, picture_width = 0;  ///< of the images that are cropped
-  int height = 0, width = 0;                  ///< of the batch
-  int channels = 0;                           ///< at most kMostChannels
-  int cutout = 0;                             ///< side of the cutout square; 0: none
+  int source_height = 0, source_width = 0;  ///< of the images that are cropped
+  int height = 0, width = 0;                ///< of the batch
+  int channels = 0;                         ///< at most kMostChannels
+  int cutout = 0;                           ///< side of the cutout square; 0: none
   static constexpr int kMostChannels = 4;
   uint8_t fill[kMostChannels] = {};  ///< pixel value of the square, by channel
 };
 
 /// How one image of the batch is made. The host draws it (draw_augmentation()) and copies it to the GPU.
-struct AugmentedPicture {
+struct AugmentedImage {
   int64_t index = 0;  ///< of the image among those on the GPU
   int32_t label = 0;
   int16_t top = 0, left = 0;     ///< of the crop; pixels outside the image are 0
@@ -34,11 +34,11 @@ struct AugmentedPicture {
 
 /// The tensors of augmentation. All pointers are on the device.
 struct AugmentBatch {
-  const uint8_t* pictures = nullptr;         ///< [N, picture_height, picture_width, channels]
-  const AugmentedPicture* chosen = nullptr;  ///< [batch]
-  const float* tables = nullptr;             ///< [channels, 256]: the real value of each pixel value
-  float* images = nullptr;                   ///< written: [batch, height, width, channels]
-  int64_t* labels = nullptr;                 ///< written: [batch]
+  const uint8_t* sources = nullptr;        ///< [N, source_height, source_width, channels]
+  const AugmentedImage* chosen = nullptr;  ///< [batch]
+  const float* tables = nullptr;           ///< [channels, 256]: the real value of each pixel value
+  float* images = nullptr;                 ///< written: [batch, height, width, channels]
+  int64_t* labels = nullptr;               ///< written: [batch]
 };
 
 /// Makes a training batch from images that stay on the GPU as bytes. By definition it is training_pixels()
@@ -56,7 +56,7 @@ struct ResampleAxis {
   static constexpr int kHead = 2;  ///< numbers before the weights of a place
 };
 
-struct ResampledPicture {
+struct ResampledImage {
   const uint8_t* pixels = nullptr;  ///< [., stride / channels, channels], on the device
   int64_t stride = 0;               ///< bytes from one row to the next
   ResampleAxis rows, columns;
@@ -75,7 +75,7 @@ struct ResampleShape {
 
 /// The tensors of resampling. All pointers are on the device.
 struct ResampleBatch {
-  const ResampledPicture* pictures = nullptr;  ///< [batch]
+  const ResampledImage* plans = nullptr;  ///< [batch]
   const int32_t* filters = nullptr;
   uint8_t* images = nullptr;  ///< written: [batch, height, width, channels]
 };
@@ -124,7 +124,7 @@ struct PlacedTile {
 };
 
 /// The tiles of an image of the batch. Later ones cover earlier ones.
-struct PlacedPicture {
+struct PlacedImage {
   int32_t first = 0, mixed = 0, end = 0;  ///< from `mixed` on they are those of a second image
   int32_t two = 0;                        ///< 1: the mean of both is taken; 0: there is no second image
 };
@@ -139,7 +139,7 @@ struct PlaceShape {
 
 /// The tensors of placing. All pointers are on the device.
 struct PlaceBatch {
-  const PlacedPicture* pictures = nullptr;  ///< [batch]
+  const PlacedImage* plans = nullptr;  ///< [batch]
   const PlacedTile* tiles = nullptr;
   const int32_t* filters = nullptr;  ///< as of ResampleBatch
   uint8_t* images = nullptr;         ///< written: [batch, height, width, channels]

@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(kThreads) resample_kernel(ResampleShape shape,
   const int n = static_cast<int>(blockIdx.z), top = static_cast<int>(blockIdx.y) * kRows;
   const int x = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (x >= shape.width) return;
-  const ResampledPicture& picture = batch.pictures[n];
-  const int column_stride = kHead + picture.columns.taps, row_stride = kHead + picture.rows.taps;
-  const int32_t* column = batch.filters + picture.columns.offset + static_cast<int64_t>(x) * column_stride;
-  const int32_t* rows = batch.filters + picture.rows.offset + static_cast<int64_t>(top) * row_stride;
+  const ResampledImage& image = batch.plans[n];
+  const int column_stride = kHead + image.columns.taps, row_stride = kHead + image.rows.taps;
+  const int32_t* column = batch.filters + image.columns.offset + static_cast<int64_t>(x) * column_stride;
+  const int32_t* rows = batch.filters + image.rows.offset + static_cast<int64_t>(top) * row_stride;
   const int height = min(kRows, shape.height - top);
   const int left = column[0], across = column[1];
 
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads) resample_kernel(ResampleShape shape,
     for (int c = 0; c < kChannels; ++c) sums[r][c] = kHalf;
 
   for (int y = begin; y < end; ++y) {
-    const uint8_t* in = picture.pixels + y * picture.stride + static_cast<int64_t>(left) * kChannels;
+    const uint8_t* in = image.pixels + y * image.stride + static_cast<int64_t>(left) * kChannels;
     int value[kChannels];
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) value[c] = kHalf;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) resample_kernel(ResampleShape shape,
     if (r >= height) break;
     const int y = top + r;
     bool filled = false;
-    for (const auto& part : picture.filled)
+    for (const auto& part : image.filled)
       filled = filled || (y >= part[0] && y < part[2] && x >= part[1] && x < part[3]);
     const bool inside = across > 0 && rows[r * row_stride + 1] > 0;
     uint8_t* out = batch.images + ((static_cast<int64_t>(n) * shape.height + y) * shape.width + x) * kChannels;
@@ -128,15 +128,15 @@ __global__ void augment_kernel(AugmentShape shape, AugmentBatch batch) {
   if (pixel >= shape.batch * area) return;
   const int n = static_cast<int>(pixel / area), place = static_cast<int>(pixel % area);
   const int y = place / shape.width, x = place % shape.width;
-  const AugmentedPicture picture = batch.chosen[n];
-  if (place == 0) batch.labels[n] = picture.label;
+  const AugmentedImage image = batch.chosen[n];
+  if (place == 0) batch.labels[n] = image.label;
 
-  const int row = y + picture.top, column = (picture.flip ? shape.width - 1 - x : x) + picture.left;
-  const bool inside = row >= 0 && row < shape.picture_height && column >= 0 && column < shape.picture_width;
+  const int row = y + image.top, column = (image.flip ? shape.width - 1 - x : x) + image.left;
+  const bool inside = row >= 0 && row < shape.source_height && column >= 0 && column < shape.source_width;
   const bool cut =
-      y >= picture.cut_y && y < picture.cut_y + shape.cutout && x >= picture.cut_x && x < picture.cut_x + shape.cutout;
+      y >= image.cut_y && y < image.cut_y + shape.cutout && x >= image.cut_x && x < image.cut_x + shape.cutout;
   const uint8_t* in =
-      batch.pictures + ((picture.index * shape.picture_height + row) * shape.picture_width + column) * shape.channels;
+      batch.sources + ((image.index * shape.source_height + row) * shape.source_width + column) * shape.channels;
   float* out = batch.images + pixel * shape.channels;
   for (int c = 0; c < shape.channels; ++c) {
     const uint8_t value = cut ? shape.fill[c] : inside ? in[c] : 0;

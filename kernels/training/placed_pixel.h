@@ -85,10 +85,10 @@ OCTET_HOST_DEVICE inline PixelOf<kChannels> shown_pixel(const PlaceShape& shape,
 template <int kChannels>
 OCTET_HOST_DEVICE inline void write_placed_pixel(const PlaceShape& shape, const PlaceBatch& batch, int n, int y,
                                                  int x) {
-  const PlacedPicture picture = batch.pictures[n];
-  PixelOf<kChannels> pixel = shown_pixel<kChannels>(shape, batch, picture.first, picture.mixed, y, x);
-  if (picture.two != 0) {
-    const PixelOf<kChannels> other = shown_pixel<kChannels>(shape, batch, picture.mixed, picture.end, y, x);
+  const PlacedImage image = batch.plans[n];
+  PixelOf<kChannels> pixel = shown_pixel<kChannels>(shape, batch, image.first, image.mixed, y, x);
+  if (image.two != 0) {
+    const PixelOf<kChannels> other = shown_pixel<kChannels>(shape, batch, image.mixed, image.end, y, x);
     for (int c = 0; c < kChannels; ++c)
       pixel.values[c] = static_cast<uint8_t>((pixel.values[c] + other.values[c] + 1) / 2);
   }

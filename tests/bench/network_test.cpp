@@ -17,7 +17,7 @@ using testing::fake_graph;
 using testing::FakeProgram;
 using testing::FunctionProgram;
 
-TEST(Bench, TimesTheNetworkOnRandomPictures) {
+TEST(Bench, TimesTheNetworkOnRandomImages) {
   const Int8Graph graph = fake_graph(5);
   std::set<uint8_t> pixels;
   long runs = 0;
@@ -117,7 +117,7 @@ TEST(Bench, ReportsDeviceEventsBesideHostTime) {
   EXPECT_DOUBLE_EQ(r.device_p99_ms, 0.5);
   ASSERT_EQ(r.layers.size(), 4u);
   EXPECT_DOUBLE_EQ(r.layers[3].milliseconds, 0.3);
-  EXPECT_EQ(r.layers[1].bytes, 2 * (4 + 12) + 27);  // two pictures of 4 codes in, 12 out; the weights once
+  EXPECT_EQ(r.layers[1].bytes, 2 * (4 + 12) + 27);  // two images of 4 codes in, 12 out; the weights once
   EXPECT_EQ(r.layers[3].bytes, 2 * (2 + 5 * 4));    // logits are floats
   const std::string text = describe(r);
   EXPECT_NE(text.find("on the GPU alone: median 500 µs, p99 500 µs, 4,000 images/s"), std::string::npos) << text;
@@ -138,7 +138,7 @@ TEST(Bench, HoldsLayersToTheirFloors) {
   EXPECT_EQ(without.find("x floor"), std::string::npos) << without;
   EXPECT_NE(without.find("no floors: the peaks of this GPU are not known"), std::string::npos) << without;
   const BenchResult r = bench_program(program, graph, {2, 0.01, true, ChipRates{2e3, 1e12}});
-  EXPECT_DOUBLE_EQ(r.layers[0].floor_ms, 0);                      // the picture is nobody's work
+  EXPECT_DOUBLE_EQ(r.layers[0].floor_ms, 0);                      // the image is nobody's work
   EXPECT_DOUBLE_EQ(r.layers[3].floor_ms, 2 * (2 + 5 * 4) / 2.0);  // bytes at 2 a millisecond
   const std::string text = describe(r);
   EXPECT_NE(text.find("x floor"), std::string::npos) << text;

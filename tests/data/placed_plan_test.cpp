@@ -49,8 +49,8 @@ std::vector<uint8_t> made(const PlacedPlan& plan, const Transform& t) {
     tile.rows = put(part.rows, filters);
     tile.columns = put(part.columns, filters);
   }
-  const kernels::PlacedPicture image{0, static_cast<int32_t>(plan.mixed), static_cast<int32_t>(tiles.size()),
-                                     plan.two ? 1 : 0};
+  const kernels::PlacedImage image{0, static_cast<int32_t>(plan.mixed), static_cast<int32_t>(tiles.size()),
+                                   plan.two ? 1 : 0};
   std::vector<uint8_t> out(static_cast<size_t>(t.height) * t.width * t.channels);
   const kernels::PlaceShape shape{1, t.height, t.width, t.channels, t.order == ChannelOrder::bgr, kLetterboxGrey};
   const kernels::PlaceBatch batch{&image, tiles.data(), filters.data(), out.data()};

@@ -64,7 +64,7 @@ TEST(CudaSubmit, GivesTheBytesOfRun) {
   }
 }
 
-// Large pictures and a short network: a copy that did not wait would overwrite pictures in use, or be read too early.
+// Large images and a short network: a copy that did not wait would overwrite images in use, or be read too early.
 TEST(CudaSubmit, LargeImagesWaitForTheirTurn) {
   OCTET_NEEDS_GPU();
   Random random(8);

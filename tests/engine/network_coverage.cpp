@@ -22,7 +22,7 @@ constexpr const char* kSlopes = "a prelu of several slopes";
 constexpr const char* kTables = "a lookup with a table for each channel";
 constexpr const char* kCodes = "an output of codes";
 constexpr const char* kSparse = "2:4 sparse weights";
-constexpr const char* kPictures = "a float output of several pixels";
+constexpr const char* kImages = "a float output of several pixels";
 constexpr const char* kOutputs[] = {"1 output", "2 outputs", "3 outputs"};
 
 std::set<std::string> found_in(const Int8Graph& graph) {
@@ -45,7 +45,7 @@ std::set<std::string> found_in(const Int8Graph& graph) {
   for (const int output : graph.outputs) {
     const Int8Node& node = graph.nodes[output];
     if (!node.float_output) found.emplace(kCodes);
-    if (node.float_output && node.shape.h * node.shape.w > 1) found.emplace(kPictures);
+    if (node.float_output && node.shape.h * node.shape.w > 1) found.emplace(kImages);
   }
   found.emplace(kOutputs[graph.outputs.size() - 1]);
   return found;
@@ -57,8 +57,8 @@ NetworkCoverage::NetworkCoverage() {
   for (const Op op : all_ops()) {
     if (traits(op).int8) networks_with_[std::string(op_name(op))] = 0;
   }
-  for (const char* form : {kResidual, kUneven, kFactors, kTransposed, kScores, kMixes, kHeads, kSlopes, kTables, kCodes,
-                           kPictures, kSparse})
+  for (const char* form :
+       {kResidual, kUneven, kFactors, kTransposed, kScores, kMixes, kHeads, kSlopes, kTables, kCodes, kImages, kSparse})
     networks_with_[form] = 0;
   for (const char* count : kOutputs) networks_with_[count] = 0;
   for (const Int8Op op : {Int8Op::resize, Int8Op::depth_to_space, Int8Op::resize_bilinear})

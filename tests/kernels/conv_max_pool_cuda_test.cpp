@@ -119,7 +119,7 @@ TEST(ConvMaxPoolCuda, FirstLayersOfTheZooAreExact) {
 }
 
 // What compute-sanitizer runs.
-TEST(ConvMaxPoolCuda, SmallPicturesAreExact) {
+TEST(ConvMaxPoolCuda, SmallImagesAreExact) {
   OCTET_NEEDS_GPU();
   std::mt19937 random(6);
   for (const int side : {8, 34}) {
@@ -165,7 +165,7 @@ TEST(ConvMaxPoolCuda, LargeBatchesAreExact) {
   }
 }
 
-TEST(ConvMaxPoolCuda, OffersItselfForFirstLayersThatHalveThePicture) {
+TEST(ConvMaxPoolCuda, OffersItselfForFirstLayersThatHalveTheImage) {
   std::mt19937 random(4);
   const Layers resnet{.in_h = 40, .in_w = 40};
   const auto choices = [&](auto&& change) {

@@ -20,7 +20,7 @@ using test::DeviceArray;
 
 constexpr QParams kLearnedRanges[] = {
     {0.05f, 0, -128, 127}, {0.03f, 113, 0, 255}, {0.4f, 0, -2, 1}, {1.0f / 3, 7, 0, 15}};
-constexpr long kPicture = 500;  // values, as scale_gradient_factor takes them
+constexpr long kImage = 500;  // values, as scale_gradient_factor takes them
 
 std::vector<float> noise(size_t count, float mean) {
   std::mt19937 random(5);
@@ -34,7 +34,7 @@ std::vector<float> noise(size_t count, float mean) {
 double expected(std::vector<float> x, const std::vector<float>& dy, const Clamp& clamp, const QParams& q) {
   for (float& value : x) value = clamp(value);
   return range_gradient(x.data(), dy.data(), x.size(), RangeRule::lsq, q).value *
-         scale_gradient_factor(kPicture, q.quant_max, q.zero_point);
+         scale_gradient_factor(kImage, q.quant_max, q.zero_point);
 }
 
 /// What packing slopes (half a unit each) and adding up floats may change.
@@ -42,7 +42,7 @@ double tolerance(const std::vector<float>& dy, const QParams& q) {
   const double largest = std::max(q.quant_max - q.zero_point, q.zero_point - q.quant_min);
   double sum = 0;
   for (const float gradient : dy) sum += std::fabs(gradient);
-  return sum * (8e-6 + 1e-6 * largest) * scale_gradient_factor(kPicture, q.quant_max, q.zero_point);
+  return sum * (8e-6 + 1e-6 * largest) * scale_gradient_factor(kImage, q.quant_max, q.zero_point);
 }
 
 struct Pass {
@@ -89,7 +89,7 @@ Pass backward(const Forward& forward, const std::vector<uint8_t>& gradient, Valu
                                .scale = {.slopes = forward.slopes.data(),
                                          .parts = parts.data(),
                                          .dscale = dscale.data(),
-                                         .values = kPicture,
+                                         .values = kImage,
                                          .qparams = q}},
                               nullptr);
   return {dx.read(), dscale.read(), {}};
@@ -114,7 +114,7 @@ Pass backward_with_bias(const Forward& forward, const std::vector<uint8_t>& grad
                       .scale = {.slopes = forward.slopes.data(),
                                 .parts = parts.data(),
                                 .dscale = dscale.data(),
-                                .values = kPicture,
+                                .values = kImage,
                                 .qparams = q}},
                      nullptr);
   return {dx.read(), dscale.read(), dbias.read()};
@@ -167,7 +167,7 @@ TEST(LearnedScaleKernelsCuda, OffsetsAreTheCpuKernels) {
     fake_quantize_backward(dy.data(), mask.data(), count, dx.data());
     for (size_t i = 0; i < count; ++i) bits[i / 8] = static_cast<uint8_t>(bits[i / 8] | mask[i] << (i % 8));
     const RangeGradient want = range_gradient(values.data(), dy.data(), count, rule, q);
-    const double factor = range_gradient_factor(rule, kPicture, q);
+    const double factor = range_gradient_factor(rule, kImage, q);
 
     const DeviceArray<float> x(values), device_y(std::vector<float>(count, NAN)), device_dy(dy);
     const DeviceArray<uint8_t> device_bits(std::vector<uint8_t>(count / 8, 0xcd));
@@ -192,7 +192,7 @@ TEST(LearnedScaleKernelsCuda, OffsetsAreTheCpuKernels) {
                                 .parts = parts.data(),
                                 .dscale = sums.data(),
                                 .doffset = sums.data() + 1,
-                                .values = kPicture,
+                                .values = kImage,
                                 .qparams = stale};
       if (with_bias) {
         cuda_bias_gradient({.dy = device_dy.data(),

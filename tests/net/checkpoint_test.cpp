@@ -206,7 +206,7 @@ TEST(Checkpoint, TablesOfChannelsComeBack) {
 }
 
 /// Since version 11.
-TEST(Checkpoint, HowPicturesAreFittedComesBack) {
+TEST(Checkpoint, HowImagesAreFittedComesBack) {
   for (const Named<Fit>& fit : kFits) {
     for (const Named<ChannelOrder>& order : kChannelOrders) {
       Int8Graph graph = graph_of_version_1();
@@ -228,7 +228,7 @@ TEST(Checkpoint, HowPicturesAreFittedComesBack) {
 }
 
 /// Since version 9; what an older file means is what octet did then.
-TEST(Checkpoint, HowPicturesAreTurnedAndCutComesBack) {
+TEST(Checkpoint, HowImagesAreTurnedAndCutComesBack) {
   for (const bool exif : {false, true}) {
     for (const bool even : {false, true}) {
       Int8Graph graph = graph_of_version_1();

@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-/// A picture of 8 channels through a 3x3 convolution in two groups and a linear, both 2:4 sparse.
+/// An image of 8 channels through a 3x3 convolution in two groups and a linear, both 2:4 sparse.
 Int8Graph sparse_graph() {
   Int8Graph graph;
   graph.name = "sparse";

@@ -228,7 +228,7 @@ TEST(Int8Graph, OnlyAClassifierHasClasses) {
   EXPECT_NE(error_of([&] { graph.classes(); }).find("'hidden' codes [5, 1, 1]"), std::string::npos);
 }
 
-/// A picture of 512x260 whose codes are `codes`, and one convolution as large as it.
+/// An image of 512x260 whose codes are `codes`, and one convolution as large as it.
 Int8Graph one_window(const QParams& codes, const std::vector<int8_t>& weight) {
   Int8Graph graph;
   graph.nodes.resize(3);
@@ -295,9 +295,9 @@ TEST(Validate, FewerBitsMayAddUpMore) {
 
 /// A global average pool over 2^24 pixels: 2^24 * 128 is 2^31.
 TEST(Validate, SumsOfPoolsUpToTheirEdge) {
-  const auto pool = [](const QParams& codes, const Shape& picture) {
+  const auto pool = [](const QParams& codes, const Shape& image) {
     Int8Graph graph = one_window(codes, {1});
-    graph.nodes[0].shape = picture;
+    graph.nodes[0].shape = image;
     Int8Node& node = graph.nodes[1];
     node = {.name = "pool",
             .op = Int8Op::global_avg_pool,

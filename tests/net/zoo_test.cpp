@@ -115,8 +115,8 @@ TEST(Zoo, CifarStemKeepsTheResolution) {
   EXPECT_EQ(forced.nodes[1].shape, (Shape{64, 16, 16}));
 }
 
-/// Sizes and channels by hand: 64 at the picture's resolution, twice as many after each halving, an eighth by width.
-TEST(Zoo, UnetComesBackToThePicture) {
+/// Sizes and channels by hand: 64 at the image's resolution, twice as many after each halving, an eighth by width.
+TEST(Zoo, UnetComesBackToTheImage) {
   const Graph graph = build_model({.name = "unet2", .input = {3, 64, 48}, .classes = 2, .width = 0.125});
   const auto shape = [&](std::string_view name) {
     for (const Node& node : graph.nodes)

@@ -74,8 +74,8 @@ TEST(BitPlan, EightBitsChangeNothing) {
   }
 }
 
-/// What published W4A4 means: the picture, the first and the last layer, and what the last one reads, keep 8 bits.
-TEST(BitPlan, PictureFirstAndLastLayerKeepEightBits) {
+/// What published W4A4 means: the image, the first and the last layer, and what the last one reads, keep 8 bits.
+TEST(BitPlan, ImageFirstAndLastLayerKeepEightBits) {
   const Bits bits = bits_of(plan_bits(model("resnet8"), w4a4()));
   EXPECT_EQ(bits.at("input"), "-/8");
   EXPECT_EQ(bits.at("conv1"), "8/4");
@@ -95,7 +95,7 @@ TEST(BitPlan, PictureFirstAndLastLayerKeepEightBits) {
   EXPECT_EQ(others.at("linear"), "5/-");
 }
 
-TEST(BitPlan, SeveralLayersMayReadThePictureAlsoThroughPools) {
+TEST(BitPlan, SeveralLayersMayReadTheImageAlsoThroughPools) {
   const Graph graph = fuse(graph_of({{"pool", "avg_pool", {}, {{"kernel", 2}}},
                                      conv_spec("a", {"pool"}),
                                      {"small", "max_pool", {"input"}, {{"kernel", 2}}},

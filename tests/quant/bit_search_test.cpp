@@ -90,7 +90,7 @@ class BitSearchOfResNet20 : public ::testing::Test {
   }
 };
 
-// First, last and picture have bits of their own, and so has what quant.layers names.
+// First, last and image have bits of their own, and so has what quant.layers names.
 TEST_F(BitSearchOfResNet20, PinnedLayersAreNoChoice) {
   const std::vector<BitChoice> weights = bit_choices(fused_, {}, false);
   EXPECT_EQ(weights.size(), 18u);  // of 20 layers

@@ -248,7 +248,7 @@ TEST(AbsorbBiases, WhatAChannelIsAtLeastGoesToTheNextLayer) {
     const Graph graph = fuse(graph_of(nodes));
     FloatParams params = random_params(graph, 4);
     const std::string bias = bias_name(graph.nodes[1]);
-    params.at(bias)[0] += 100;  // far above 5 for every picture
+    params.at(bias)[0] += 100;  // far above 5 for every image
     const FloatParams before = params;
     absorb_biases(graph, moments_of(graph), params);
     EXPECT_FLOAT_EQ(params.at(bias)[0], before.at(bias)[0] - 5);

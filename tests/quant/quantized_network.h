@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network with random weights and all that convert needs, without LibTorch: ranges of one random picture.
+// A network with random weights and all that convert needs, without LibTorch: ranges of one random image.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C functions, and the C++ class over them, make of pictures: input bytes, boxes and masks.
+// What the C functions, and the C++ class over them, make of images: input bytes, boxes and masks.
 #include <gtest/gtest.h>
 #include <octet/octet.hpp>
 
@@ -94,8 +94,8 @@ TEST_F(CApi, GivesTheBoxesOfADetector) {
   octet_free(other);
 }
 
-/// A checkpoint that says nothing of the kind reads pictures as octet did when it was written.
-TEST_F(CApi, TurnsPicturesWhereTheCheckpointSaysSo) {
+/// A checkpoint that says nothing of the kind reads images as octet did when it was written.
+TEST_F(CApi, TurnsImagesWhereTheCheckpointSaysSo) {
   Int8Graph graph = random_convolution(5);
   const Shape in = graph.input_shape();
   const Image seen = testing::noise(in.h, in.w, in.c == 1 ? 1 : 3, 9);
@@ -115,7 +115,7 @@ TEST_F(CApi, TurnsPicturesWhereTheCheckpointSaysSo) {
   }
 }
 
-/// A network that was quantized with tensors reads the bytes of its input's codes, and no pictures.
+/// A network that was quantized with tensors reads the bytes of its input's codes, and no images.
 TEST_F(CApi, TensorsBecomeTheBytesOfTheirCodes) {
   bool is_signed = false, channels = false;  // met with several pixels
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -143,7 +143,7 @@ TEST_F(CApi, TensorsBecomeTheBytesOfTheirCodes) {
     EXPECT_THROW(network.codes(values), runtime::Error);
     try {
       network.read_picture("none.png");
-      ADD_FAILURE() << "a picture is read";
+      ADD_FAILURE() << "an image is read";
     } catch (const runtime::Error& error) {
       EXPECT_EQ(error.status(), OCTET_USAGE);
       EXPECT_NE(std::string(error.what()).find("was quantized with tensors"), std::string::npos) << error.what();
@@ -152,12 +152,12 @@ TEST_F(CApi, TensorsBecomeTheBytesOfTheirCodes) {
   EXPECT_TRUE(is_signed && channels);
 }
 
-TEST_F(CApi, ReadsPicturesAsValidationDoes) {
+TEST_F(CApi, ReadsImagesAsValidationDoes) {
   octet_network* network = load(random_convolution(5));
   const octet_tensor in = octet_describe(network)->input;
   const Image larger = testing::noise(in.height + 4, in.width + 2, in.channels == 1 ? 1 : 3, 9);
   folder_.write("larger.png", testing::png_bytes(larger));
-  folder_.write("text.png", "no picture");
+  folder_.write("text.png", "no image");
   std::vector<uint8_t> pixels(static_cast<size_t>(in.height) * in.width * in.channels), centre;
   if (in.channels != 1 && in.channels != 3) GTEST_FAIL() << "take another seed: " << in.channels << " channels";
   ASSERT_EQ(octet_read_picture(network, folder_.path("larger.png").c_str(), pixels.data()), OCTET_OK) << last_error();

@@ -32,9 +32,9 @@ class Install : public ToolTest {
     return command(
         {OCTET_CMAKE, "-S", source, "-B", path("build"), "-G", "Ninja", "-DCMAKE_PREFIX_PATH=" + path("prefix"), more});
   }
-  /// What `octet run` has at the network's output for a picture.
-  std::vector<float> logits_of_run(const std::string& checkpoint, const std::string& picture) const {
-    const Answer answer = octet({"run", checkpoint, picture, "--dump", path("dump"), "--quiet"});
+  /// What `octet run` has at the network's output for an image.
+  std::vector<float> logits_of_run(const std::string& checkpoint, const std::string& image) const {
+    const Answer answer = octet({"run", checkpoint, image, "--dump", path("dump"), "--quiet"});
     EXPECT_EQ(answer.code, 0) << answer.err;
     const Int8Graph graph = read_checkpoint(checkpoint);
     const TensorFile dump = read_safetensors(path("dump"));
@@ -51,14 +51,14 @@ TEST_F(Install, TheExampleOutsideTheTreeGivesTheLogitsOfOctetRun) {
   const Answer configured = configure(path("example"));
   ASSERT_EQ(configured.code, 0) << configured.out << configured.err;
   good({OCTET_CMAKE, "--build", path("build")});
-  const std::string checkpoint = random_checkpoint(), picture = path("picture.png");
-  write("picture.png", testing::png_bytes(testing::noise(32, 32, 3, 5)));
-  std::istringstream out(good({path("build/classify"), checkpoint, picture}));
+  const std::string checkpoint = random_checkpoint(), image = path("image.png");
+  write("image.png", testing::png_bytes(testing::noise(32, 32, 3, 5)));
+  std::istringstream out(good({path("build/classify"), checkpoint, image}));
   std::string name;
   std::getline(out, name);
   std::vector<float> logits;
   for (float logit = 0; out >> logit;) logits.push_back(logit);
-  EXPECT_EQ(logits, logits_of_run(checkpoint, picture));
+  EXPECT_EQ(logits, logits_of_run(checkpoint, image));
   EXPECT_EQ(name, "class " + std::to_string(std::max_element(logits.begin(), logits.end()) - logits.begin()));
   expect_refusal(command({path("build/classify"), checkpoint, path("none.png")}), 3, {"classify: ", "none.png"});
 }
@@ -121,19 +121,19 @@ TEST_F(Install, AProgramOutsideTheTreeTrains) {
   ASSERT_EQ(configured.code, 0) << configured.out << configured.err;
   good({OCTET_CMAKE, "--build", path("build")});
   write("tiny.yaml", kTinyRecipe);
-  write("picture.png", testing::png_bytes(testing::noise(8, 8, 1, 5)));
+  write("image.png", testing::png_bytes(testing::noise(8, 8, 1, 5)));
   const Answer trained =
-      command({path("build/train"), path("tiny.yaml"), path("run"), path("picture.png"), "qat.epochs=2"});
+      command({path("build/train"), path("tiny.yaml"), path("run"), path("image.png"), "qat.epochs=2"});
   ASSERT_EQ(trained.code, 0) << trained.out << trained.err;
   EXPECT_EQ(trained.err, "");
   for (const char* line : {"float 1: top-1 ", "\nqat 2: top-1 ", "\nqat_graph  top-1 ", "\nreference  top-1 "})
     expect_part(trained.out, line);
   EXPECT_EQ(octet({"compare", path("run"), "--quiet"}).code, 0);
-  const std::vector<float> logits = logits_of_run(path("run/int8.safetensors"), path("picture.png"));
+  const std::vector<float> logits = logits_of_run(path("run/int8.safetensors"), path("image.png"));
   const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
   const std::string name = read_checkpoint(path("run/int8.safetensors")).class_names.at(static_cast<size_t>(best));
   EXPECT_TRUE(trained.out.ends_with("\n" + name + "\n")) << trained.out << name;
-  expect_refusal(command({path("build/train"), path("none.yaml"), path("other"), path("picture.png")}), 3,
+  expect_refusal(command({path("build/train"), path("none.yaml"), path("other"), path("image.png")}), 3,
                  {"train: ", "none.yaml"});
 
   // The network that was trained, in float, quantized by the example and by the program: the same bytes.

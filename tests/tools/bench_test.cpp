@@ -146,7 +146,7 @@ TEST_F(Bench, ThatIsInterruptedGivesWhatItHasMeasured) {
   expect_part(svg, ">batch<");
 }
 
-// 13 GB of pictures do not fit into 8 GB of addresses.
+// 13 GB of images do not fit into 8 GB of addresses.
 TEST_F(Bench, ABatchTooLargeIsOneBatchsRefusal) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more addresses";

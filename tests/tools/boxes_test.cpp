@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detectors, as a user runs them: boxes as text, JSON and pictures; AP against annotations.
+// Detectors, as a user runs them: boxes as text, JSON and images; AP against annotations.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -65,10 +65,10 @@ TEST_F(Boxes, RunPrintsAndDrawsThem) {
                                          {"width", 16.0},
                                          {"height", 8.0}}}));
   const std::string drawn = read_file(path("images/wide_boxes.png"));
-  const Image picture = decode_image(drawn, 3, "wide_boxes.png");
-  EXPECT_EQ((ImageSize{picture.height, picture.width}), (ImageSize{32, 64}));
+  const Image image = decode_image(drawn, 3, "wide_boxes.png");
+  EXPECT_EQ((ImageSize{image.height, image.width}), (ImageSize{32, 64}));
   const auto pixel = [&](int x, int y) {
-    return std::vector<int>(&picture.pixels[(y * 64 + x) * 3], &picture.pixels[(y * 64 + x) * 3 + 3]);
+    return std::vector<int>(&image.pixels[(y * 64 + x) * 3], &image.pixels[(y * 64 + x) * 3 + 3]);
   };
   EXPECT_EQ(pixel(16, 20), pixel(47, 20));  // both sides of the frame
   EXPECT_EQ(

@@ -47,7 +47,7 @@ TEST_F(CheckpointImages, EnginesAreComparedOnThem) {
   EXPECT_EQ(three.at("images"), 2);
   EXPECT_EQ(parsed({"compare", checkpoint_, "--images", "3", "--json"}).at("images"), 3);  // random ones
 
-  write("images/broken.png", "no picture");
+  write("images/broken.png", "no image");
   expect_refusal(octet({"compare", checkpoint_, "--images", path("images")}), 3, {"broken.png"});
   expect_refusal(octet({"compare", checkpoint_, "--images", path("absent")}), 3, {"absent: no such file or folder"});
   expect_refusal(octet({"compare", checkpoint_, "--images", path("images"), "--set", "seed=1"}), 2, {"run directory"});

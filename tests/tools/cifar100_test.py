@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/cifar100.py on pictures made here, with each of PNG's filters: the binary files have their pixels and classes."""
+"""tools/cifar100.py on images made here, with each of PNG's filters: the binary files have their pixels and classes."""
 import random
 import struct
 import subprocess

@@ -63,7 +63,7 @@ TEST_F(CompareAgainst, WhatAnotherRuntimeGivesIsCountedNodeByNode) {
     if (n > 0 && !layer.at("differing").at(0).is_null()) differing += layer.at("differing").at(0).get<long>();
   }
   EXPECT_EQ(found.at("layers").at(0).at("codes"), 3 * 3 * 32 * 32);
-  EXPECT_EQ(found.at("layers").at(0).at("differing"), json::array({0}));  // the picture's codes, which it computes
+  EXPECT_EQ(found.at("layers").at(0).at("differing"), json::array({0}));  // the image's codes, which it computes
   EXPECT_EQ(hidden, 0);
   EXPECT_GT(differing, 0);
   EXPECT_GT(found.at("layers").at(1).at("largest_lsb").at(0), 10);

@@ -25,8 +25,8 @@ class FloatFile : public ToolTest {
     return json::parse(answer.out, nullptr, /*allow_exceptions=*/false);
   }
 
-  /// A picture of noise in which one channel is brighter.
-  void picture(const std::string& name, int bright, uint64_t seed) const {
+  /// An image of noise in which one channel is brighter.
+  void write_image(const std::string& name, int bright, uint64_t seed) const {
     Image image = testing::noise(36, 40, 3, seed);
     for (size_t i = 0; i < image.pixels.size(); ++i)
       image.pixels[i] = static_cast<uint8_t>(image.pixels[i] / 2 + (static_cast<int>(i % 3) == bright ? 100 : 0));
@@ -50,11 +50,11 @@ class FloatFile : public ToolTest {
 TEST_F(FloatFile, EvaluateMeasuresItsAccuracy) {
   write("net.onnx", colours().bytes("means"));
   write("classes.txt", "red\ngreen\nblue\n");
-  picture("images/red/0.png", 0, 1);
-  picture("images/red/1.png", 0, 2);
-  picture("images/red/2.png", 1, 3);  // the wrong folder
-  picture("images/green/0.png", 1, 4);
-  picture("images/blue/0.png", 2, 5);
+  write_image("images/red/0.png", 0, 1);
+  write_image("images/red/1.png", 0, 2);
+  write_image("images/red/2.png", 1, 3);  // the wrong folder
+  write_image("images/green/0.png", 1, 4);
+  write_image("images/blue/0.png", 2, 5);
   const std::vector<std::string> command = {"evaluate",     path("net.onnx"), "--images",
                                             path("images"), "--classes-file", path("classes.txt"),
                                             "--json",       "--device",       "cpu"};
@@ -131,7 +131,7 @@ TEST_F(FloatFile, CompareShowsWhatAnotherRuntimeMakesOfEachOutput) {
   ModelBuilder model = colours();
   model.node("Relu", {"pool"}, "off");
   write("net.onnx", model.bytes(std::vector<std::string>{"means", "off"}));
-  for (int i = 0; i < 3; ++i) picture("images/" + std::to_string(i) + ".png", i, static_cast<uint64_t>(i));
+  for (int i = 0; i < 3; ++i) write_image("images/" + std::to_string(i) + ".png", i, static_cast<uint64_t>(i));
   const std::vector<std::string> command = {"compare",     path("net.onnx"), "--images", path("images"),
                                             "--preset",    "none",           "--json",   "--against",
                                             "onnxruntime", "--device",       "cpu"};
@@ -175,7 +175,7 @@ TEST_F(FloatFile, OnnxRuntimeReadsTheSameNetwork) {
   model.weight("score.weight", {2, 8, 3, 3});
   model.node("Conv", {"b", "score.weight"}, "scores").ints("strides", {2, 2}).ints("pads", {1, 1, 1, 1});
   write("net.onnx", model.bytes(std::vector<std::string>{"boxes", "scores"}));
-  for (int i = 0; i < 3; ++i) picture("images/" + std::to_string(i) + ".png", i, static_cast<uint64_t>(i));
+  for (int i = 0; i < 3; ++i) write_image("images/" + std::to_string(i) + ".png", i, static_cast<uint64_t>(i));
   const json found = parsed({"compare", path("net.onnx"), "--images", path("images"), "--preset", "none", "--against",
                              "onnxruntime,onnxruntime_unfused", "--json", "--device", "cpu"});
   ASSERT_EQ(found.at("outputs").size(), 4u);
@@ -189,7 +189,7 @@ TEST_F(FloatFile, ValuesThatAreNotOctetsAreNotCompared) {
   ModelBuilder model = colours();
   model.node("Softmax", {"means"}, "shares").integer("axis", 1);
   write("net.onnx", model.bytes("shares"));
-  picture("images/0.png", 0, 1);
+  write_image("images/0.png", 0, 1);
   const auto compared = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"compare", path("net.onnx"), "--images", path("images"), "--preset", "none"};
     words.insert(words.end(), more.begin(), more.end());

@@ -11,8 +11,8 @@ class ImportTorchvision : public ToolTest {
  protected:
   const std::string script_ = source_dir() + "/tools/import_torchvision.py";
 
-  /// The recipe is read before the data, so that missing pictures are all that is missing.
-  void expect_only_pictures_missing(const std::string& recipe, const std::string& data) const {
+  /// The recipe is read before the data, so that missing images are all that is missing.
+  void expect_only_images_missing(const std::string& recipe, const std::string& data) const {
     expect_refusal(octet({"train", recipe, "--out", path("run"), "--device", "cpu"}), 3, {"data.train", data});
   }
 };
@@ -40,7 +40,7 @@ for name in tool.ZOO:
   const Answer filled = command({"python3", "-I", "-B", path("fill.py"), script_});
   ASSERT_EQ(filled.code, 0) << filled.err;
   for (const char* name : {"resnet18", "mobilenet_v3_large", "squeezenet1_1"})
-    expect_only_pictures_missing(path(name) + ".yaml", "no #such: folder");
+    expect_only_images_missing(path(name) + ".yaml", "no #such: folder");
 }
 
 TEST_F(ImportTorchvision, NetworksBecomeWeightsOrOnnx) {
@@ -54,10 +54,10 @@ TEST_F(ImportTorchvision, NetworksBecomeWeightsOrOnnx) {
   const Answer zoo = import("squeezenet1_1", {"--random", "--classes", "7"});
   ASSERT_EQ(zoo.code, 0) << zoo.err;
   EXPECT_TRUE(std::filesystem::exists(path("squeezenet1_1/squeezenet1_1.safetensors")));
-  expect_only_pictures_missing(path("squeezenet1_1/squeezenet1_1.yaml"), path("nothing"));
+  expect_only_images_missing(path("squeezenet1_1/squeezenet1_1.yaml"), path("nothing"));
   const Answer other = import("mnasnet0_5", {"--random", "--classes", "7"});
   ASSERT_EQ(other.code, 0) << other.err;
-  expect_only_pictures_missing(path("mnasnet0_5/mnasnet0_5.yaml"), path("nothing"));
+  expect_only_images_missing(path("mnasnet0_5/mnasnet0_5.yaml"), path("nothing"));
   expect_part(octet({"inspect", path("mnasnet0_5/mnasnet0_5.onnx")}).out, "input [3, 224, 224], output [7, 1, 1]");
 
   const Answer unknown = import("resnet19", {"--random"});

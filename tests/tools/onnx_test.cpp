@@ -156,7 +156,7 @@ TEST_F(Onnx, NetworksInAnothersPlaceAreNamed) {
 }
 
 /// A network that takes mean and deviation off itself answers as one that has them in the recipe.
-TEST_F(Onnx, AFileMayNormalizeItsPicturesItself) {
+TEST_F(Onnx, AFileMayNormalizeItsImagesItself) {
   ASSERT_EQ(train("plain").code, 0);
   for (const bool bytes : {false, true}) {
     ModelBuilder model = builder();

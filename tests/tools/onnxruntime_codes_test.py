@@ -17,24 +17,24 @@ FUNCTION = next(node for node in ast.parse(SCRIPT.read_text()).body if isinstanc
 exec(compile(ast.Module([FUNCTION], []), str(SCRIPT), "exec"))  # defines nhwc
 
 N, HEADS, EACH, H, W = 2, 3, 5, 4, 2
-PICTURE = np.arange(N * HEADS * EACH * H * W).reshape(N, HEADS * EACH, H, W)
+IMAGE = np.arange(N * HEADS * EACH * H * W).reshape(N, HEADS * EACH, H, W)
 SHAPE = (H, W, HEADS * EACH)
 
 
 class Order(unittest.TestCase):
-    def expect(self, values, picture=PICTURE, shape=SHAPE):
-        np.testing.assert_array_equal(nhwc(values, shape), picture.transpose(0, 2, 3, 1))
+    def expect(self, values, image=IMAGE, shape=SHAPE):
+        np.testing.assert_array_equal(nhwc(values, shape), image.transpose(0, 2, 3, 1))
 
-    def test_pictures(self):
-        self.expect(PICTURE)
+    def test_images(self):
+        self.expect(IMAGE)
 
     def test_heads(self):
-        heads = PICTURE.reshape(N, HEADS, EACH, H * W)
+        heads = IMAGE.reshape(N, HEADS, EACH, H * W)
         self.expect(heads)
         self.expect(heads.swapaxes(2, 3))
 
     def test_one_head(self):
-        row = PICTURE.reshape(N, HEADS * EACH, H * W)
+        row = IMAGE.reshape(N, HEADS * EACH, H * W)
         self.expect(row)
         self.expect(row.swapaxes(1, 2))
 

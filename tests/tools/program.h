@@ -40,7 +40,7 @@ class ToolTest : public ::testing::Test {
   Answer octet(std::vector<std::string> arguments, const Start& start = {}) const;
   Answer command(std::vector<std::string> words, const Start& start = {}) const;
 
-  /// A random resnet8 for 3x32x32 pictures, written by `octet bench --save`.
+  /// A random resnet8 for 3x32x32 images, written by `octet bench --save`.
   std::string random_checkpoint(const std::string& name = "random.safetensors") const;
 
  private:

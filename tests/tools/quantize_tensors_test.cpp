@@ -128,10 +128,10 @@ TEST_F(QuantizeTensors, TakeAnyNumberOfChannelsAndBytes) {
   EXPECT_EQ(graph.nodes.front().out.zero_point, 0);
 }
 
-TEST_F(QuantizeTensors, TheirCheckpointReadsNoPictures) {
+TEST_F(QuantizeTensors, TheirCheckpointReadsNoImages) {
   made_of({"--tensors", path("inputs.npy")}, {"--method", "minmax"});
-  write("picture.png", encode_png(testing::noise(kHeight, kWidth, 3, 1)));
-  expect_refusal(octet({"run", path("int8.safetensors"), path("picture.png"), "--dump", path("dump")}), 2,
+  write("image.png", encode_png(testing::noise(kHeight, kWidth, 3, 1)));
+  expect_refusal(octet({"run", path("int8.safetensors"), path("image.png"), "--dump", path("dump")}), 2,
                  {"was quantized with tensors (octet quantize --tensors)", "quantize it with --images and --preset"});
   expect_part(octet({"inspect", path("int8.safetensors")}).out, "preprocessing: orientation as stored, tensor, ");
 }

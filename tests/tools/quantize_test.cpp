@@ -173,14 +173,14 @@ TEST_F(Quantize, ImagesThatCannotServeAreNamed) {
   };
   expect_refusal(with(path("absent")), 3, {"absent: no such file or folder"});
   expect_refusal(with(path("images/0.png")), 3, {"1 image: some are calibrated on", "100 to 300 are usual"});
-  write("bad/a.png", "no picture");
+  write("bad/a.png", "no image");
   expect_refusal(with(path("bad")), 3, {"none of 1 image can be used", "a.png"});
   for (int i = 0; i < 10; ++i)
     write("black/" + std::to_string(i) + ".png",
           encode_png({16, 24, 3, std::vector<uint8_t>(static_cast<size_t>(16) * 24 * 3)}));
   expect_refusal(with(path("black")), 3, {"every image is of one colour"});
   EXPECT_FALSE(std::filesystem::exists(path("refused.safetensors")));
-  write("images/broken.png", "no picture");
+  write("images/broken.png", "no image");
   const Answer answer = with(path("images"));
   EXPECT_EQ(answer.code, 0) << answer.err;
   expect_part(answer.err, "note: 1 image cannot be used and left out: " + path("images/broken.png"));

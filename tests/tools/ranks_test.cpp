@@ -106,7 +106,7 @@ TEST_F(RanksTool, ANetworkWithoutBatchNorm) {
   EXPECT_EQ(answer.code, 0) << answer.err;
 }
 
-/// Rows without times, comparison and confusion: what the pictures decide.
+/// Rows without times, comparison and confusion: what the images decide.
 nlohmann::json measured(const Answer& answer) {
   const auto report = nlohmann::json::parse(answer.out);
   nlohmann::json rows = report.at("rows");
@@ -116,7 +116,7 @@ nlohmann::json measured(const Answer& answer) {
   return {rows, report.at("comparison"), report.at("confusion")};
 }
 
-/// Every loss is a sum over pictures whose last bits hang on the order; every count is of each picture once.
+/// Every loss is a sum over images whose last bits hang on the order; every count is of each image once.
 TEST_F(RanksTool, TwoMeasureWhatOneDoes) {
   ASSERT_EQ(train({"--out", path("trained"), "--set", "qat.epochs=0", "--set", "qat.float_control=false"}).code, 0);
   const std::vector<std::string> words{"--set",  "model.weights=" + RunDirectory{path("trained")}.float_weights(),

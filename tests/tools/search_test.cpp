@@ -257,7 +257,7 @@ TEST_F(SearchImages, WhatDoesNotFitIsRefused) {
                  {"nothing to calibrate on"});
 }
 
-TEST_F(Search, APictureThatCannotBeWrittenDoesNotCostThePlan) {
+TEST_F(Search, AnImageThatCannotBeWrittenDoesNotCostThePlan) {
   for (const char* option : {"--svg", "--html"}) {
     const Answer answer = search({"--mean-bits", "6.5", "--out", path("plan.yaml"), option, "/proc/front"});
     EXPECT_EQ(answer.code, 3) << answer.err;

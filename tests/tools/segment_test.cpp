@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segmentation as a user has it: octet train on pictures with a class for each pixel, and what follows from its run.
+// Segmentation as a user has it: octet train on images with a class for each pixel, and what follows from its run.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -103,13 +103,13 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
   EXPECT_EQ(choice.at("chosen").at("validation_mean_iou"), best);
 
   Image image{16, 16, 1, std::vector<uint8_t>(256, 90)};
-  write("picture.png", encode_png(image));
+  write("image.png", encode_png(image));
   fs::create_directory(path("masks"));
-  const Answer ran = octet({"run", path("run"), path("picture.png"), "--masks", path("masks"), "--json", "--quiet"});
+  const Answer ran = octet({"run", path("run"), path("image.png"), "--masks", path("masks"), "--json", "--quiet"});
   ASSERT_EQ(ran.code, 0) << ran.err;
   const json found = json::parse(ran.out).at(0).at("top");
   EXPECT_EQ(found.size(), 2u);
-  const std::string png = read_file(path("masks/picture_mask.png"));
+  const std::string png = read_file(path("masks/image_mask.png"));
   const Image mask = decode_image(png, 1, "mask");
   ASSERT_EQ(mask.pixels.size(), 256u);
   long shapes = 0;
@@ -121,14 +121,14 @@ TEST_F(Segment, RunWritesMasksAndCalibrateChoosesByMeanIou) {
     const double share = static_cast<double>(top.at("class") == 1 ? shapes : 256 - shapes) / 256;
     EXPECT_NEAR(top.at("pixels"), share, 1e-9);
   }
-  const Answer drawn = octet({"run", path("run"), path("picture.png"), "--out", path("classes.png"), "--quiet"});
+  const Answer drawn = octet({"run", path("run"), path("image.png"), "--out", path("classes.png"), "--quiet"});
   ASSERT_EQ(drawn.code, 0) << drawn.err;
   const std::string over = read_file(path("classes.png"));
   EXPECT_EQ(decode_image(over, 3, "classes.png").width, 16);
-  expect_refusal(octet({"run", path("run"), path("picture.png"), path("picture.png"), "--masks", path("masks")}), 2,
-                 {"picture_mask.png", "two calls"});
-  expect_refusal(octet({"run", path("run"), path("picture.png"), "--masks", path("none")}), 3, {"no such folder"});
-  expect_refusal(octet({"run", random_checkpoint(), path("picture.png"), "--masks", path("masks")}), 2,
+  expect_refusal(octet({"run", path("run"), path("image.png"), path("image.png"), "--masks", path("masks")}), 2,
+                 {"image_mask.png", "two calls"});
+  expect_refusal(octet({"run", path("run"), path("image.png"), "--masks", path("none")}), 3, {"no such folder"});
+  expect_refusal(octet({"run", random_checkpoint(), path("image.png"), "--masks", path("masks")}), 2,
                  {"one class for each image"});
 }
 
@@ -190,10 +190,10 @@ TEST_F(Segment, TwoProcessesTrainOnMasksAsOne) {
 TEST_F(Segment, MasksHave255ClassesAtMost) {
   const Graph many = build_model({.name = "unet2", .input = {1, 16, 16}, .classes = 256, .width = 0.125});
   write_checkpoint(path("many.safetensors"), random_int8_graph(many, {}, 1));
-  write("picture.png", encode_png({16, 16, 1, std::vector<uint8_t>(256, 90)}));
+  write("image.png", encode_png({16, 16, 1, std::vector<uint8_t>(256, 90)}));
   fs::create_directory(path("masks"));
   for (const auto& [option, place] : {std::pair{"--masks", "masks"}, std::pair{"--out", "classes.png"}})
-    expect_refusal(octet({"run", path("many.safetensors"), path("picture.png"), option, path(place)}), 2,
+    expect_refusal(octet({"run", path("many.safetensors"), path("image.png"), option, path(place)}), 2,
                    {"float32 [256, 16, 16], no classes of pixels", "255 classes at most"});
 }
 

@@ -40,20 +40,20 @@ class TinyImageNet(unittest.TestCase):
 
     def test_val_becomes_test_in_folders_of_its_labels(self):
         done = self.call("make", self.data, self.tar)
-        self.assertEqual((done.returncode, done.stdout), (0, f"{self.tar}: 6 training and 3 test pictures\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, f"{self.tar}: 6 training and 3 test images\n"), done.stderr)
         train = {f"train/{name}/{name}_{number}.jpeg": f"{name} {number}" for name in ("n01", "n02") for number in (0, 1, 10)}
         self.assertEqual(self.members(), {**train, "test/n01/val_1.jpeg": "val 1 n01", "test/n02/val_0.jpeg": "val 0 n02", "test/n02/val_2.jpeg": "val 2 n02"})
         before = self.tar.read_bytes()
         self.call("make", self.data, self.tar)
         self.assertEqual(self.tar.read_bytes(), before)
 
-    def test_a_few_classes_and_pictures(self):
+    def test_a_few_classes_and_images(self):
         self.assertEqual(self.call("make", self.data, self.tar, "--classes", "1", "--pictures", "2").returncode, 0)
         self.assertEqual(set(self.members()), {"train/n01/n01_0.jpeg", "train/n01/n01_1.jpeg", "test/n01/val_1.jpeg"})
 
     def test_what_is_missing_is_named_and_leaves_no_archive(self):
         (self.data / "val/val_annotations.txt").write_text("val_0.JPEG\tn02\t0\t0\t9\t9\n")
-        self.assertIn("no test picture of n01", self.call("make", self.data, self.tar).stderr)
+        self.assertIn("no test image of n01", self.call("make", self.data, self.tar).stderr)
         self.assertIn("train/WNID", self.call("make", self.folder, self.tar).stderr)
         self.put("train/n01/images/n01_0.JPEG", "")
         (self.data / "train/n01/images/n01_0.JPEG").write_text("text")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run of a second or two on synthetic pictures.
+// A run of a second or two on synthetic images.
 #pragma once
 
 namespace octet::test {

@@ -60,7 +60,7 @@ TEST_F(Train, AnEngineThatCannotRunHereIsRefusedBeforeTraining) {
   EXPECT_FALSE(fs::exists(path("run")));
 }
 
-/// Pictures with and without an orientation, one file that is no picture's, and one that is damaged.
+/// Images with and without an orientation, one file that is no image's, and one that is damaged.
 TEST_F(Train, PhotosAreTurnedCheckedBeforeTrainingAndTheCheckpointSaysSo) {
   for (const char* split : {"train", "test"}) {
     for (const char* name : {"cat", "dog"}) fs::create_directories(path(fmt::format("photos/{}/{}", split, name)));
@@ -166,7 +166,7 @@ TEST_F(Train, CompareFindsOneChangedWeightCode) {
   expect_part(broken.out.substr(verdict), "conv3");
 }
 
-/// Three units in the last place change no code of a few pictures: only the second derivation sees them.
+/// Three units in the last place change no code of a few images: only the second derivation sees them.
 TEST_F(Train, CompareFindsAConstantThatDoesNotFollowFromTheTrainedWeights) {
   ASSERT_EQ(train("run").code, 0);
   const auto report = nlohmann::json::parse(read_file(directory("run").report_json())).at("comparison");

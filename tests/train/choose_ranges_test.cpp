@@ -17,7 +17,7 @@
 namespace octet {
 namespace {
 
-at::Tensor pictures(int seed, int count) {
+at::Tensor input_images(int seed, int count) {
   at::manual_seed(static_cast<uint64_t>(seed));
   return at::randn({count, 3, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
 }
@@ -26,7 +26,7 @@ at::Tensor pictures(int seed, int count) {
 QuantizedModel seen_an_outlier() {
   const Graph graph = build_model(test::family("resnet8", 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
-  at::Tensor x = pictures(3, 64);
+  at::Tensor x = input_images(3, 64);
   x[63][0][0][0] = 800;
   model.forward(x, {.observe = true, .quantize = false});
   model.calibrate(CalibrationMethod::minmax, 100);
@@ -42,7 +42,7 @@ TEST(OutputErrors, AgreeWithTheirDefinition) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
   model.choose_edges(CalibrationMethod::percentile, 99.9);
-  const std::vector<at::Tensor> x = {pictures(4, 5), pictures(5, 3)};
+  const std::vector<at::Tensor> x = {input_images(4, 5), input_images(5, 3)};
   const std::vector<OutputError> errors = errors_of(model, x).measure();
   ASSERT_EQ(errors.size(), 1u);
   const at::Tensor all = at::cat({x[0], x[1]});
@@ -70,7 +70,7 @@ TEST(OutputErrors, OneImageFarAwayDoesNotHideWhatTheOthersLose) {
 TEST(OutputErrors, OfAFloatNetworkAreNone) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> x = {pictures(4, 5)};
+  const std::vector<at::Tensor> x = {input_images(4, 5)};
   const std::vector<bool> none(model.prepared().graph.nodes.size(), false);
   const OutputError error = output_errors(model.prepared().graph, float_outputs(model, x), [&](size_t b) {
                               return partly_quantized_outputs(model, x[b], none);
@@ -84,7 +84,7 @@ TEST(OutputErrors, OfARepairedNetworkAreAgainstTheFloatNetworkBefore) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
   model.choose_edges(CalibrationMethod::percentile, 99.9);
-  const std::vector<at::Tensor> x = {pictures(4, 5)};
+  const std::vector<at::Tensor> x = {input_images(4, 5)};
   const FloatOutputs before = float_outputs(model, x);
   correct_biases(model, model.weights(), x[0]);
   const OutputErrors errors(model, x, before);
@@ -98,14 +98,14 @@ TEST(OutputErrors, OfAFloatNetworkNeedNoCalibration) {
   const c10::NoGradGuard no_grad;
   const Graph graph = build_model(test::family("resnet8", 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
-  const at::Tensor x = pictures(4, 5);
+  const at::Tensor x = input_images(4, 5);
   EXPECT_TRUE(float_outputs(model, {x}).y[0][0].flatten(1).equal(model.forward(x, {.quantize = false})));
 }
 
 TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> held = {pictures(6, 16)};
+  const std::vector<at::Tensor> held = {input_images(6, 16)};
   const std::vector<RangeMethod> methods = {{CalibrationMethod::minmax}, {CalibrationMethod::percentile, 99.9}};
   int calls = 0;
   const ChosenRanges ranges =
@@ -121,7 +121,7 @@ TEST(ChooseRanges, AnOutlierThatCalibrationSawDoesNotTakeTheCodes) {
 TEST(ChooseRanges, ASingleEdgeGetsOtherRangesWhereThatPays) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> held = {pictures(6, 16)};
+  const std::vector<at::Tensor> held = {input_images(6, 16)};
   // Both clip most values of all edges or none of the outlier: with one of them for all edges a single edge is better
   // with the other.
   const std::vector<RangeMethod> methods = {{CalibrationMethod::percentile, 60}, {CalibrationMethod::minmax}};
@@ -142,7 +142,7 @@ const std::vector<RangeMethod> kClipAndJoint = {{CalibrationMethod::percentile, 
 TEST(ChooseRanges, ObserversGoOnWithTheBestMethodWhereJointWins) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 16)};
+  const std::vector<at::Tensor> held = {input_images(6, 16)}, seen = {input_images(7, 16)};
   const ChosenRanges ranges = choose_ranges(model, errors_of(model, held), kClipAndJoint, {seen, {}}, 4, [](int) {});
   EXPECT_EQ(ranges.chosen, 3u);
   EXPECT_TRUE(ranges.joint_fits);
@@ -155,7 +155,7 @@ TEST(ChooseRanges, ObserversGoOnWithTheBestMethodWhereJointWins) {
 TEST(ChooseRanges, JointIsLeftOutWhereOneImageDoesNotFit) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> held = {pictures(6, 16)}, seen = {pictures(7, 4)};
+  const std::vector<at::Tensor> held = {input_images(6, 16)}, seen = {input_images(7, 4)};
   int calls = 0;  // of the joint trial: its own, then one for each batch
   const ChosenRanges ranges =
       choose_ranges(model, errors_of(model, held), kClipAndJoint, {seen, {}}, 16, [&](int trial) {
@@ -169,7 +169,7 @@ TEST(ChooseRanges, JointIsLeftOutWhereOneImageDoesNotFit) {
 
 TEST(ChooseRanges, ACallThatThrowsEndsIt) {
   QuantizedModel model = seen_an_outlier();
-  const std::vector<at::Tensor> held = {pictures(6, 4)};
+  const std::vector<at::Tensor> held = {input_images(6, 4)};
   EXPECT_THROW(choose_ranges(model, errors_of(model, held), {{CalibrationMethod::minmax}}, {}, 5,
                              [](int) { throw Error(ExitCode::interrupted, "stop"); }),
                Error);

@@ -30,9 +30,9 @@ TEST(CudaModel, ImagesAreTheCpusBits) {
       mean[c] = 0.3f + 0.37f * static_cast<float>(c % 3);
       std[c] = 0.01f + 0.2f * static_cast<float>(c % 5);
     }
-    const Images pictures{pixels.data(), first.count, first.shape};
-    const at::Tensor expected = images_to_tensor(pictures, mean, std, at::kCPU);
-    const at::Tensor x = images_to_tensor(pictures, mean, std, kGpu);
+    const Images images{pixels.data(), first.count, first.shape};
+    const at::Tensor expected = images_to_tensor(images, mean, std, at::kCPU);
+    const at::Tensor x = images_to_tensor(images, mean, std, kGpu);
     std::fill(pixels.begin(), pixels.end(), uint8_t{0});  // the caller's right, at once
     ASSERT_TRUE(x.is_cuda());
     EXPECT_EQ(x.strides(), expected.strides());

@@ -181,9 +181,9 @@ TEST(CudaLayerStatistics, AreTheCpus) {
   const QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 9), {});
   const auto pixels = test::random_images({3, 32, 32}, 16, 3);
   const Preprocessing p = test::preprocessing_for({3, 32, 32});
-  const Images pictures{pixels.data(), 16, {3, 32, 32}};
-  const auto cpu = layer_statistics(model, images_to_tensor(pictures, p.mean, p.std, at::kCPU));
-  const auto gpu = layer_statistics(on_gpu(model), images_to_tensor(pictures, p.mean, p.std, kGpu));
+  const Images inputs{pixels.data(), 16, {3, 32, 32}};
+  const auto cpu = layer_statistics(model, images_to_tensor(inputs, p.mean, p.std, at::kCPU));
+  const auto gpu = layer_statistics(on_gpu(model), images_to_tensor(inputs, p.mean, p.std, kGpu));
   ASSERT_EQ(cpu.size(), gpu.size());
   for (size_t n = 0; n < cpu.size(); ++n) {
     EXPECT_EQ(cpu[n].qparams, gpu[n].qparams) << cpu[n].name;
@@ -215,7 +215,7 @@ TEST(CudaQatGraph, OutOfMemoryNamesTheCure) {
       }
     try {
       program->run(images.data(), kBatch, logits.data());
-      FAIL() << "4096 pictures in 64 MB";
+      FAIL() << "4096 images in 64 MB";
     } catch (const Error& error) {
       const std::string what = error.what();
       EXPECT_NE(what.find("the QAT graph: 4096 images at once do not fit on the GPU"), std::string::npos) << what;
@@ -255,7 +255,7 @@ TEST(CudaExactConv2d, SumsThatFloat32CannotHold) {
 }
 
 /// More images than column_conv2d copies at once, and large products, compared with integer sums on the GPU.
-TEST(CudaExactConv2d, ManyPicturesInParts) {
+TEST(CudaExactConv2d, ManyImagesInParts) {
   OCTET_NEEDS_GPU();
   const FullPrecision full_precision;
   at::manual_seed(1);

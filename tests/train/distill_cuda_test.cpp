@@ -27,7 +27,7 @@ Result taught(at::Device device, bool tf32) {
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   Weights floats = model.weights();
   for (auto& [name, tensor] : floats) tensor = tensor.detach().clone();
-  const at::Tensor x = test::pictures(graph.nodes[0].shape, 32).to(device);
+  const at::Tensor x = test::input_images(graph.nodes[0].shape, 32).to(device);
   const auto loss = [&] {
     const c10::NoGradGuard no_grad;
     return distillation_loss(model.forward(x, {}), walk(model.prepared().graph, floats, x, {}), 1).item<double>();

@@ -41,7 +41,7 @@ struct Student {
   explicit Student(const test::RoundedCase& c)
       : floats(test::random_weights(c.graph, 3)),
         model(test::calibrated(c.graph, copy_of(floats), c.quant, CalibrationMethod::minmax, {.weights = c.weights})),
-        x(test::pictures(c.graph.nodes[0].shape, 32)) {
+        x(test::input_images(c.graph.nodes[0].shape, 32)) {
     reconstruct(model, x, /*blocks=*/false, {.steps = 50, .batch_size = 8}, [](const Reconstructed&) {});
   }
   Distilled learn(const DistillPlan& plan) {
@@ -119,7 +119,7 @@ TEST(Distill, WhatCannotBeTaughtIsRefused) {
   EXPECT_NE(refusal(single).find("this network has no other; leave it out"), std::string::npos) << refusal(single);
 }
 
-TEST(Distill, RatesOfZeroChangeNothingAndTheSamePicturesGiveTheSameBits) {
+TEST(Distill, RatesOfZeroChangeNothingAndTheSameImagesGiveTheSameBits) {
   const test::RoundedCase c = cases()[0];
   Student still(c), one(c), two(c);
   const Weights before = copy_of(still.model.weights());
@@ -132,7 +132,7 @@ TEST(Distill, RatesOfZeroChangeNothingAndTheSamePicturesGiveTheSameBits) {
     EXPECT_TRUE(tensor.equal(two.model.weights().at(name))) << name;
 }
 
-/// A student that does not learn has the loss of all pictures at the beginning and at the end; each tenth sees them
+/// A student that does not learn has the loss of all images at the beginning and at the end; each tenth sees them
 /// all.
 TEST(Distill, TheLossesOfTheFirstAndTheLastTenthAreTold) {
   Student still(cases()[0]);

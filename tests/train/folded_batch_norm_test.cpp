@@ -23,9 +23,9 @@ using Gradients = std::map<std::string, at::Tensor>;
 
 /// Returns by parameter the gradients of a weighted sum of the logits; "x" is the image's.
 template <class F>
-Gradients gradients(const Weights& weights, const at::Tensor& pictures, const F& forward) {
+Gradients gradients(const Weights& weights, const at::Tensor& images, const F& forward) {
   for (const auto& [name, w] : weights) w.mutable_grad().reset();
-  const at::Tensor x = pictures.detach().clone().requires_grad_(true);
+  const at::Tensor x = images.detach().clone().requires_grad_(true);
   const at::Tensor logits = forward(x);
   (logits * at::arange(1, logits.numel() + 1, logits.options()).view(logits.sizes()).cos()).sum().backward();
   Gradients result{{"x", x.grad()}};
@@ -49,7 +49,7 @@ std::pair<double, std::string> largest_distance(const Gradients& a, const Gradie
   return largest;
 }
 
-at::Tensor pictures(const Graph& graph, int seed) {
+at::Tensor input_images(const Graph& graph, int seed) {
   at::manual_seed(seed);
   const Shape& s = graph.nodes[0].shape;
   return at::randn({5, s.c, s.h, s.w});
@@ -83,7 +83,7 @@ TEST(FoldedBatchNorm, TrainsAsEvaluationModeInDouble) {
     for (const auto& [name, w] : test::random_weights(graph, seed))
       weights.emplace(name, w.detach().to(at::kDouble).requires_grad_(w.requires_grad()));
     for (const Node& node : graph.nodes) batch_norms += node.batch_norm.empty() ? 0 : 1;
-    const at::Tensor x = pictures(graph, seed).to(at::kDouble);
+    const at::Tensor x = input_images(graph, seed).to(at::kDouble);
     at::Tensor logits[2];
     const Gradients want =
         gradients(weights, x, [&](const at::Tensor& t) { return logits[0] = walk(graph, weights, t, {}); });
@@ -122,7 +122,7 @@ TEST(FoldedBatchNorm, AFrozenStepOfQatIsTheOneWithBatchNormInIt) {
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const Graph graph = test::random_graph(seed, /*branches=*/0, /*classifier=*/true);
     QuantizedModel model = test::calibrated(graph, test::random_weights(graph, seed), {});
-    const at::Tensor x = pictures(graph, seed);
+    const at::Tensor x = input_images(graph, seed);
     const Gradients want = gradients(model.weights(), x, [&](const at::Tensor& t) {
       return walk(model.prepared().graph, model.weights(), t, {}, unfolded(model));
     });
@@ -155,7 +155,7 @@ TEST(FoldedBatchNorm, NoBatchNormRunsOnceItIsFrozen) {
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 1), {});
   QuantizedModel::Mode live = kFrozen;
   live.batch_norm_training = true;
-  const at::Tensor x = pictures(graph, 1);
+  const at::Tensor x = input_images(graph, 1);
   const std::string name = "NativeBatchNormBackward0";
   EXPECT_EQ(backward_functions(model.forward(x, live)).count(name), 1u);
   EXPECT_EQ(backward_functions(model.forward(x, kFrozen)).count(name), 0u);

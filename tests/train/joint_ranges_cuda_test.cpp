@@ -15,7 +15,7 @@ std::vector<EdgeNoise> noises(at::Device device) {
   const Graph graph = test::residual_network("relu");
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 8));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
-  const at::Tensor x = test::pictures(graph.nodes[0].shape, 24).to(device);
+  const at::Tensor x = test::input_images(graph.nodes[0].shape, 24).to(device);
   return edge_noises(model, {{x.narrow(0, 0, 16), x.narrow(0, 16, 8)}, {}}, float_outputs(model, {x}).median, [] {});
 }
 

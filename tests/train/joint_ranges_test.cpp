@@ -23,7 +23,7 @@ at::Tensor noise_images(int seed, int count) {
   return at::randn({count, 3, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-/// A model that saw x, two pictures in 64 of which are 30 times as bright as the others.
+/// A model that saw x, two images in 64 of which are 30 times as bright as the others.
 QuantizedModel seen(const at::Tensor& x) {
   const Graph graph = build_model(test::family("resnet8", 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
@@ -32,7 +32,7 @@ QuantizedModel seen(const at::Tensor& x) {
   return model;
 }
 
-at::Tensor with_far_pictures(int seed) {
+at::Tensor with_far_images(int seed) {
   const c10::NoGradGuard no_grad;
   at::Tensor x = noise_images(seed, 64);
   x[17].mul_(30);
@@ -139,7 +139,7 @@ TEST(JointRanges, NoiseIsThatOfTheOutputsWithOneEdgeQuantized) {
 
 TEST(JointRanges, NoiseOfAnImageDoesNotDependOnItsBatch) {
   const c10::NoGradGuard no_grad;
-  QuantizedModel model = seen(with_far_pictures(3));
+  QuantizedModel model = seen(with_far_images(3));
   const at::Tensor x = noise_images(8, 13);
   const std::vector<at::Tensor> median = float_outputs(model, {x}).median;
   const std::vector<EdgeNoise> whole = edge_noises(model, {{x}, {}}, median, [] {});
@@ -157,11 +157,11 @@ TEST(JointRanges, NoiseOfAnImageDoesNotDependOnItsBatch) {
   }
 }
 
-TEST(JointRanges, LoseLessThanEachMethodWhereAFewPicturesAreFar) {
+TEST(JointRanges, LoseLessThanEachMethodWhereAFewImagesAreFar) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor x = with_far_pictures(3);
+  const at::Tensor x = with_far_images(3);
   QuantizedModel model = seen(x);
-  const std::vector<at::Tensor> held = {with_far_pictures(6)};
+  const std::vector<at::Tensor> held = {with_far_images(6)};
   const OutputErrors errors(model, held, float_outputs(model, held));
   model.set_edges(joint_ranges(model, {{x}, {}}, errors.median(), [] {}));
   const double joint = errors.lost();

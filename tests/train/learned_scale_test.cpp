@@ -49,7 +49,7 @@ struct ExpectedScale {
 };
 
 /// LSQ's equations 3 and 5 (arXiv 1902.08153), with z for codes whose zero is elsewhere. x and dy in one order.
-ExpectedScale formula(const float* x, const float* dy, int64_t count, const QParams& q, double values_of_picture) {
+ExpectedScale formula(const float* x, const float* dy, int64_t count, const QParams& q, double values_of_image) {
   const double below = q.quant_min - q.zero_point, above = q.quant_max - q.zero_point;
   ExpectedScale sum;
   for (int64_t i = 0; i < count; ++i) {
@@ -60,7 +60,7 @@ ExpectedScale formula(const float* x, const float* dy, int64_t count, const QPar
     sum.gradient += dy[i] * slope;
     sum.magnitude += std::abs(dy[i] * slope);
   }
-  const double factor = 1 / std::sqrt(values_of_picture * std::max(above, 1.0));
+  const double factor = 1 / std::sqrt(values_of_image * std::max(above, 1.0));
   return {sum.gradient * factor, sum.magnitude * factor};
 }
 

@@ -51,7 +51,7 @@ TEST(MadeAgain, RefusesWhatNoConvolutionHasMultiplied) {
   EXPECT_TRUE(c.leaf.grad().defined());
 }
 
-/// ResNet-8 has four after fuse: the picture and what each of three blocks has between its convolutions.
+/// ResNet-8 has four after fuse: the image and what each of three blocks has between its convolutions.
 TEST(MadeAgain, NeedsAConvolutionThatReadsAloneWithoutAFrame) {
   Graph graph = fuse(test::resnet8());
   const auto count = [&] {

@@ -31,7 +31,7 @@ TEST(SilentImages, AreThoseWithoutAValueFurtherThanACodeFromTheMedian) {
   EXPECT_EQ(silent_images(outputs, 0), 3u);
 }
 
-at::Tensor scaled_pictures(uint64_t seed, int count) {
+at::Tensor scaled_images(uint64_t seed, int count) {
   at::manual_seed(seed);
   return (at::randn({count, 3, 16, 16}) * at::tensor({1.0f, 0.3f, 2.0f}).view({1, 3, 1, 1}))
       .contiguous(at::MemoryFormat::ChannelsLast);
@@ -41,7 +41,7 @@ QuantizedModel calibrated(const std::string& family) {
   const Graph graph = build_model(test::family(family, 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
   const c10::NoGradGuard no_grad;
-  model.forward(scaled_pictures(3, 16), {.observe = true, .quantize = false});
+  model.forward(scaled_images(3, 16), {.observe = true, .quantize = false});
   model.calibrate(CalibrationMethod::minmax, 100);
   return model;
 }
@@ -50,7 +50,7 @@ TEST(DeployedNetwork, ShowsTheValuesOfTheQatGraphsCodes) {
   const c10::NoGradGuard no_grad;
   for (const char* family : {"resnet8", "mobilenet_v2"}) {
     QuantizedModel model = calibrated(family);
-    const at::Tensor x = scaled_pictures(4, 3);
+    const at::Tensor x = scaled_images(4, 3);
     const QParams input = model.edges().front();
     const Preprocessing preprocessing = pixels_are_codes(input, 3);
     const Int8Graph graph = model.convert(preprocessing, {});
@@ -90,7 +90,7 @@ TEST(DeployedNetwork, ShowsTheValuesOfTheQatGraphsCodes) {
 TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = calibrated("resnet8");
-  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2), scaled_pictures(8, 3)};
+  const std::vector<at::Tensor> x = {scaled_images(5, 6), scaled_images(6, 2), scaled_images(8, 3)};
   const std::vector<Node>& nodes = model.prepared().graph.nodes;
   std::map<std::string, std::pair<double, double>> sums;  // signal and noise
   DeployedNetwork network(model, 6);
@@ -151,7 +151,7 @@ TEST(NetworkCosts, LayersLoseWhatTheirDefinitionSays) {
 TEST(OutputErrors, AreMeasuredNoFurtherThanWhereTheyExceedWhatIsAllowed) {
   const c10::NoGradGuard no_grad;
   QuantizedModel model = calibrated("resnet8");
-  const std::vector<at::Tensor> x = {scaled_pictures(5, 6), scaled_pictures(6, 2), scaled_pictures(7, 4)};
+  const std::vector<at::Tensor> x = {scaled_images(5, 6), scaled_images(6, 2), scaled_images(7, 4)};
   const OutputErrors errors(model, x, float_outputs(model, x));
   DeployedNetwork network = errors.deployed();
   const auto lost = [&](const std::vector<double>& most) { return errors.lost_by_batches(network, most); };

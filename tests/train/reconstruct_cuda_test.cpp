@@ -33,7 +33,7 @@ UnitsAndCodes rounded(const std::string& activation, bool blocks, at::Device dev
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(bits, 3));
   for (const auto& [name, weight] : model.weights()) at::Tensor(weight).set_data(weight.detach().to(device));
   UnitsAndCodes result;
-  reconstruct(model, test::pictures(graph.nodes[0].shape, 24).to(device), blocks,
+  reconstruct(model, test::input_images(graph.nodes[0].shape, 24).to(device), blocks,
               {.steps = 300, .batch_size = 8, .drop = drop.value_or(0), .tf32 = tf32},
               [&](const Reconstructed& unit) { result.units.push_back(unit); });
   result.codes = test::codes(model);

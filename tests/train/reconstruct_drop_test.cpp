@@ -37,7 +37,7 @@ TEST(Reconstruct, ABlockDropsQuantizationAtEveryEdgeInside) {
   const Graph graph = test::residual_network("silu");
   const Weights weights = test::random_weights(graph, 3);
   QuantizedModel model = test::calibrated(graph, weights, uniform_bits(3, 8));
-  const at::Tensor x = test::pictures(graph.nodes[0].shape, 8);
+  const at::Tensor x = test::input_images(graph.nodes[0].shape, 8);
   const Graph& fused = model.prepared().graph;
   for (const RoundingUnit& unit : rounding_units(fused, true)) {
     const Piece piece = block(model, unit, weights);
@@ -59,7 +59,7 @@ TEST(Reconstruct, DroppingLearnsOtherCodesTheSameForASeed) {
   const Graph graph = test::residual_network("relu");
   const auto learned = [&](double drop, uint64_t seed) {
     QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(3, 3));
-    reconstruct(model, test::pictures(graph.nodes[0].shape, 16), /*blocks=*/true,
+    reconstruct(model, test::input_images(graph.nodes[0].shape, 16), /*blocks=*/true,
                 {.steps = 100, .batch_size = 8, .seed = seed, .drop = drop},
                 [](const Reconstructed& unit) { EXPECT_LE(unit.rounded, unit.nearest) << unit.name; });
     return test::codes(model);
@@ -74,8 +74,8 @@ TEST(Reconstruct, DroppingLearnsOtherCodesTheSameForASeed) {
 TEST(Reconstruct, LayersDoNotDrop) {
   const Graph graph = test::residual_network("relu");
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(3, 3));
-  EXPECT_THROW(reconstruct(model, test::pictures(graph.nodes[0].shape, 8), /*blocks=*/false, {.steps = 5, .drop = 0.5},
-                           [](const Reconstructed&) {}),
+  EXPECT_THROW(reconstruct(model, test::input_images(graph.nodes[0].shape, 8), /*blocks=*/false,
+                           {.steps = 5, .drop = 0.5}, [](const Reconstructed&) {}),
                Error);
 }
 

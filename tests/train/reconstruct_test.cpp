@@ -62,7 +62,7 @@ std::vector<test::RoundedCase> cases() {
 void expect_nearer(const test::RoundedCase& c, bool blocks) {
   const Weights weights = test::random_weights(c.graph, 3);
   QuantizedModel model = test::calibrated(c.graph, weights, c.quant, CalibrationMethod::minmax, {.weights = c.weights});
-  const at::Tensor x = test::pictures(c.graph.nodes[0].shape, 24);
+  const at::Tensor x = test::input_images(c.graph.nodes[0].shape, 24);
   Weights floats = weights;
   for (auto& [name, tensor] : floats) tensor = tensor.detach().clone();
   const auto before = test::codes(model);
@@ -112,7 +112,7 @@ TEST(Reconstruct, EachStepIsToldAndMayEndIt) {
     };
     try {
       reconstruct(
-          model, test::pictures(graph.nodes[0].shape, 8), /*blocks=*/false, {.steps = 5, .batch_size = 8},
+          model, test::input_images(graph.nodes[0].shape, 8), /*blocks=*/false, {.steps = 5, .batch_size = 8},
           [&](const Reconstructed&) { ++units; }, step);
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), "ended");
@@ -130,8 +130,8 @@ TEST(Reconstruct, TheSameSeedGivesTheSameBits) {
     std::vector<std::vector<std::vector<int8_t>>> results;
     for (const uint64_t seed : {1, 1, 2}) {
       QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(8, 3));
-      reconstruct(model, test::pictures(graph.nodes[0].shape, 16), blocks, {.steps = 50, .batch_size = 8, .seed = seed},
-                  [](const Reconstructed&) {});
+      reconstruct(model, test::input_images(graph.nodes[0].shape, 16), blocks,
+                  {.steps = 50, .batch_size = 8, .seed = seed}, [](const Reconstructed&) {});
       results.push_back(test::codes(model));
     }
     EXPECT_EQ(results[0], results[1]);
@@ -175,16 +175,16 @@ TEST(Reconstruct, BlocksOfSeveralOutputsAreRefused) {
 
 /// Images are drawn in one order, and the schedule follows the papers, over a table that is filled more than once.
 TEST(Reconstruct, StepsGoOnBeyondTheTable) {
-  constexpr int kSteps = 2500, kPictures = 50;
-  Steps steps({.steps = kSteps, .batch_size = 4, .seed = 3}, kPictures, at::kCPU);
-  Steps once({.steps = 1000, .batch_size = 4, .seed = 3}, kPictures, at::kCPU);
+  constexpr int kSteps = 2500, kImages = 50;
+  Steps steps({.steps = kSteps, .batch_size = 4, .seed = 3}, kImages, at::kCPU);
+  Steps once({.steps = 1000, .batch_size = 4, .seed = 3}, kImages, at::kCPU);
   std::vector<double> powers;
   for (int step = 0; step < kSteps; ++step) {
     steps.prepare(step);
     const Steps::Row row = steps.next();
     ASSERT_EQ(row.images.sizes(), at::IntArrayRef({4}));
     EXPECT_GE(row.images.min().item<int64_t>(), 0);
-    EXPECT_LT(row.images.max().item<int64_t>(), kPictures);
+    EXPECT_LT(row.images.max().item<int64_t>(), kImages);
     EXPECT_EQ(row.push.item<float>(), step < kSteps / 5 ? 0 : 10) << step;
     powers.push_back(row.power.item<double>());
     if (step < 1000) {

@@ -19,7 +19,7 @@
 namespace octet {
 namespace {
 
-at::Tensor pictures(const Shape& shape, int count) {
+at::Tensor input_images(const Shape& shape, int count) {
   const Preprocessing p = test::preprocessing_for(shape);
   const std::vector<uint8_t> images = test::random_images(shape, count, 5);
   return images_to_tensor({images.data(), count, shape}, p.mean, p.std);
@@ -35,7 +35,7 @@ TEST(ChannelMoments, AreThoseOfTheLayersOutputs) {
   const Graph graph = build_model(test::family("resnet8", 32));
   const Weights weights = test::random_weights(graph, 3);
   const QuantizedModel model = test::calibrated(graph, weights, {});
-  const at::Tensor x = pictures(graph.nodes[0].shape, 4);
+  const at::Tensor x = input_images(graph.nodes[0].shape, 4);
   const std::vector<ChannelMoments> moments = float_moments(model, x);
   const c10::NoGradGuard no_grad;
   int checked = 0;
@@ -148,7 +148,7 @@ TEST(BiasCorrection, LeavesAtMostFivePercentOfEachChannelsShift) {
     QuantSpec quant = uniform_bits(4, 4);
     quant.weight_granularity = Granularity::per_tensor;
     QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 7), quant);
-    const at::Tensor x = pictures(graph.nodes[0].shape, 1);
+    const at::Tensor x = input_images(graph.nodes[0].shape, 1);
     const std::vector<at::Tensor> wanted = float_values(model, x), before = channel_values(model, x);
     correct_biases(model, model.weights(), x);
     const std::vector<at::Tensor> after = channel_values(model, x);
@@ -178,7 +178,7 @@ Losses lost_with(std::optional<BatchNormTakes> takes) {
   b.conv("conv3", x, {.out_channels = 4, .bias = true});
   const Graph graph = b.finish();
   const Weights floats = test::random_weights(graph, 7);
-  const at::Tensor images = pictures(graph.nodes[0].shape, 6);
+  const at::Tensor images = input_images(graph.nodes[0].shape, 6);
   const c10::NoGradGuard no_grad;
   for (int step = 0; step < 200; ++step) walk(graph, floats, images, {.batch_norm_training = true});
   const at::Tensor wanted = walk(graph, floats, images, {});

@@ -43,7 +43,7 @@ struct RoundedCase {
 
 /// Returns smooth images, where weights of one channel can compensate each other; for noise rounding to nearest is
 /// best.
-inline at::Tensor pictures(const Shape& shape, int count) {
+inline at::Tensor input_images(const Shape& shape, int count) {
   const Preprocessing p = preprocessing_for(shape);
   const std::vector<uint8_t> images = random_images(shape, count, 5);
   return at::avg_pool2d(images_to_tensor({images.data(), count, shape}, p.mean, p.std), 5, 1, 2) * 4;

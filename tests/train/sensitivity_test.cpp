@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-at::Tensor pictures(const Shape& shape, int count, uint64_t seed) {
+at::Tensor input_images(const Shape& shape, int count, uint64_t seed) {
   const Preprocessing p = test::preprocessing_for(shape);
   const std::vector<uint8_t> images = test::random_images(shape, count, seed);
   return images_to_tensor({images.data(), count, shape}, p.mean, p.std);
@@ -27,7 +27,7 @@ TEST(ForwardPartly, AllIsTheSimulationAndNoneTheFloatNetwork) {
   for (const ModelSpec& spec : {test::families()[1], test::other_operators()}) {
     const Graph graph = build_model(spec);
     QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(4, 4));
-    const at::Tensor x = pictures(spec.input, 3, 1);
+    const at::Tensor x = input_images(spec.input, 3, 1);
     const size_t nodes = model.prepared().graph.nodes.size();
     const at::Tensor all = model.forward_partly(x, std::vector<bool>(nodes, true));
     EXPECT_TRUE(all.equal(model.forward(x, {}))) << spec.name;
@@ -44,7 +44,7 @@ TEST(Sensitivity, TheLayerOfTwoBitsCostsMostAloneAndLeftOutGivesMostBack) {
   quant.layers = {{"layer2.0.conv1", 2, 0}};
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), quant);
   size_t seen = 0;
-  const Sensitivity result = sensitivity(model, {pictures(spec.input, 4, 1), pictures(spec.input, 3, 2)}, 2,
+  const Sensitivity result = sensitivity(model, {input_images(spec.input, 4, 1), input_images(spec.input, 3, 2)}, 2,
                                          [&](size_t done, size_t all) { seen = done == all ? all : seen; });
   ASSERT_EQ(seen, result.layers.size());
   const auto alone = std::min_element(result.layers.begin(), result.layers.end(),
@@ -67,7 +67,7 @@ TEST(Sensitivity, TheLayerOfTwoBitsCostsMostAloneAndLeftOutGivesMostBack) {
   }
 }
 
-/// A channel that is 0 for every picture loses nothing: it is not among the worst, whichever channel it is.
+/// A channel that is 0 for every image loses nothing: it is not among the worst, whichever channel it is.
 TEST(Sensitivity, ASilentChannelIsNotAmongTheWorst) {
   const c10::NoGradGuard no_grad;
   ModelSpec spec = test::family("graph", 8);
@@ -81,7 +81,7 @@ TEST(Sensitivity, ASilentChannelIsNotAmongTheWorst) {
     for (const auto& [name, tensor] : weights)
       if (name.starts_with("a.")) tensor.detach()[silent].zero_();
     QuantizedModel model = test::calibrated(graph, weights, uniform_bits(4, 4));
-    const Sensitivity result = sensitivity(model, {pictures(spec.input, 5, 1)}, 100, [](size_t, size_t) {});
+    const Sensitivity result = sensitivity(model, {input_images(spec.input, 5, 1)}, 100, [](size_t, size_t) {});
     const auto layer = std::find_if(result.layers.begin(), result.layers.end(),
                                     [](const LayerSensitivity& candidate) { return candidate.name == "a"; });
     ASSERT_NE(layer, result.layers.end());
@@ -110,7 +110,7 @@ TEST(Sensitivity, OfSeveralOutputsEachCountsAlike) {
   QuantSpec quant = uniform_bits(8, 8);
   quant.layers = {{"small", 2, 0}};
   QuantizedModel model = test::calibrated(graph, weights, quant);
-  const at::Tensor x = pictures(spec.input, 5, 1);
+  const at::Tensor x = input_images(spec.input, 5, 1);
   const Sensitivity result = sensitivity(model, {x.narrow(0, 0, 2), x.narrow(0, 2, 3)}, 1, [](size_t, size_t) {});
   const size_t nodes = model.prepared().graph.nodes.size();
   const at::Tensor wanted = model.forward_partly(x, std::vector<bool>(nodes, false)).to(at::kDouble),
@@ -137,7 +137,7 @@ TEST(Sensitivity, ChannelsAreThoseOfTheOutput) {
   const ModelSpec spec = test::other_operators();
   const Graph graph = build_model(spec);
   QuantizedModel model = test::calibrated(graph, test::random_weights(graph, 3), uniform_bits(4, 4));
-  const at::Tensor x = pictures(spec.input, 5, 1);
+  const at::Tensor x = input_images(spec.input, 5, 1);
   const Sensitivity result = sensitivity(model, {x}, 100, [](size_t, size_t) {});
   at::Tensor simulated, wanted;
   model.forward(x, {}, [&](int n, const at::Tensor& y) {

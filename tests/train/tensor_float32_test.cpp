@@ -70,7 +70,7 @@ TEST_P(TensorFloat32Test, TeachingRoundsProductsAndRestoresWhenAStepThrows) {
     Settings within = GetParam();
     const auto next = [&]() -> at::Tensor {
       within = settings();
-      throw std::runtime_error("no pictures");
+      throw std::runtime_error("no images");
     };
     EXPECT_THROW(distill(model, floats, next, {.steps = 1, .rate = 1e-2, .temperature = 1, .tf32 = tf32}),
                  std::runtime_error);
@@ -86,7 +86,7 @@ TEST_P(TensorFloat32Test, RoundingIsLearnedInItAndMeasuredWithout) {
     EXPECT_NE(settings(), kRounded);
     throw std::runtime_error("enough");
   };
-  EXPECT_THROW(reconstruct(model, test::pictures(graph.nodes[0].shape, 8), false,
+  EXPECT_THROW(reconstruct(model, test::input_images(graph.nodes[0].shape, 8), false,
                            {.steps = 1, .batch_size = 8, .tf32 = true}, done),
                std::runtime_error);
   EXPECT_EQ(settings(), GetParam());

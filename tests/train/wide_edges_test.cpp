@@ -11,16 +11,16 @@
 namespace octet {
 namespace {
 
-at::Tensor pictures() {
+at::Tensor input_images() {
   at::manual_seed(3);
   return at::randn({64, 3, 16, 16}).contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-TEST(WideEdges, PicturesLikeOneAnotherHaveNone) {
+TEST(WideEdges, ImagesLikeOneAnotherHaveNone) {
   const c10::NoGradGuard no_grad;
   const Graph graph = build_model(test::family("resnet8", 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
-  model.forward(pictures(), {.observe = true, .quantize = false});
+  model.forward(input_images(), {.observe = true, .quantize = false});
   model.calibrate(CalibrationMethod::minmax, 100);
   const auto edges = model.wide_edges(8);
   EXPECT_TRUE(edges.empty()) << edges.front().node;
@@ -30,7 +30,7 @@ TEST(WideEdges, TheFurthestComesFirstAndPercentileLeavesItOut) {
   const c10::NoGradGuard no_grad;
   const Graph graph = build_model(test::family("resnet8", 16));
   QuantizedModel model(prepare(fuse(graph), {}), test::random_weights(graph, 1), {});
-  at::Tensor x = pictures();
+  at::Tensor x = input_images();
   x[63][0][0][0] = 400;  // one value of 49,152
   model.forward(x, {.observe = true, .quantize = false});
 

@@ -30,7 +30,7 @@ Recipe recipe_with(std::optional<CalibrationMethod> method) {
 
 /// What the network loses on the validation images that auto chooses by.
 double lost(CalibratedRun& c) {
-  const std::vector<at::Tensor> x = validation_pictures(c.run, 12);
+  const std::vector<at::Tensor> x = validation_inputs(c.run, 12);
   return OutputErrors(c.model, x, float_outputs(c.model, x)).lost();
 }
 

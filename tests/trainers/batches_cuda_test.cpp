@@ -15,7 +15,7 @@ using testing_trainers::message_of;
 
 constexpr int kBatch = 24;  // 7 batches of 170 images, 2 left over
 
-/// Colour pictures that are not square's best friends: crops of 28 rows and 30 columns from 32x32.
+/// Colour images that are not square's best friends: crops of 28 rows and 30 columns from 32x32.
 RunData colour_data() {
   RunData data;
   data.train_set = open_dataset({.format = "synthetic", .split = "train", .synthetic_size = 200});

@@ -67,7 +67,7 @@ TEST(CalibrateCuda, GivesTheCpusScalesWhateverTrainingMayRound) {
     const Calibrated gpu = calibrated(network, {at::kCUDA, 0}), cpu = calibrated(network, at::kCPU);
     EXPECT_TRUE(gpu.tf32_after);  // TF32 was allowed and is again
     ASSERT_EQ(gpu.edges.size(), cpu.edges.size());
-    EXPECT_EQ(gpu.edges[0], cpu.edges[0]);  // of the pictures: the same bits
+    EXPECT_EQ(gpu.edges[0], cpu.edges[0]);  // of the images: the same bits
     int with_zero_point = 0;
     for (size_t n = 1; n < cpu.edges.size(); ++n) {
       SCOPED_TRACE(cpu.names[n]);

@@ -43,7 +43,7 @@ Recipe uneven(const std::string& folder, double decades = 3) {
 /// What the int8 network of a run loses on its validation images.
 double lost_by(const octet::Run& run) {
   QuantizedModel model = load_quantized(run);
-  const std::vector<at::Tensor> x = validation_pictures(run, 32);
+  const std::vector<at::Tensor> x = validation_inputs(run, 32);
   return OutputErrors(model, x, float_outputs(model, x)).lost();
 }
 
@@ -136,7 +136,7 @@ TEST(ChannelScalesOfARun, AllFunctionsAreTriedWhereThoseThatDifferMostGainNothin
   const Weights weights = starting_weights(run);
   QuantizedModel model = make_quantized(run, weights);
   ChannelScales scales(model);
-  for (const at::Tensor& x : validation_pictures(run, 32)) scales.see(x);
+  for (const at::Tensor& x : validation_inputs(run, 32)) scales.see(x);
   const auto scaled = [](const Weights& of) { return of.count("silu1.input_scale") + of.count("silu2.input_scale"); };
   std::vector<size_t> tried;
   const auto best = scales.best(run.graph, weights, [&](const Graph&, const Weights& of) {

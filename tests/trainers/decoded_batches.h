@@ -15,7 +15,7 @@ namespace octet::testing_trainers {
 
 inline constexpr int kDecodedBatch = 12;
 
-/// A smooth picture without symmetry, of a colour of its own: red grows to the right, green downwards, blue along a
+/// A smooth image without symmetry, of a colour of its own: red grows to the right, green downwards, blue along a
 /// wave.
 Image painted(int height, int width, int number);
 

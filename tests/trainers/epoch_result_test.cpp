@@ -47,7 +47,7 @@ TEST(EpochResult, LossAndTop1AreTheMeansOverTheEpochsBatches) {
     EXPECT_NEAR(training.epochs[epoch].train_loss, loss / kSteps, 1e-6);
     EXPECT_EQ(training.epochs[epoch].train_top1, correct / (kSteps * recipe.batch_size));
   }
-  EXPECT_NE(training.epochs[0].train_loss, training.epochs[1].train_loss);  // other pictures are cropped otherwise
+  EXPECT_NE(training.epochs[0].train_loss, training.epochs[1].train_loss);  // other images are cropped otherwise
 }
 
 TEST(EpochResult, LearningRateIsTheLastSteps) {

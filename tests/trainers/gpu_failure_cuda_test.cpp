@@ -71,7 +71,7 @@ TEST(GpuFailure, OutOfMemoryNamesABatchThatFits) {
   EXPECT_GT(smaller.batch_size, recipe.batch_size / 16);
   release_cached(kGpu);
   Training again(smaller, state, false, kGpu);
-  again.data = data;  // as a user would go on: the same pictures lie on the GPU
+  again.data = data;  // as a user would go on: the same images lie on the GPU
   again.run();
   EXPECT_EQ(again.epochs.size(), 1u);
 }
@@ -98,7 +98,7 @@ TEST(GpuMemory, APhaseGivesItsMemoryBack) {
   }
 }
 
-TEST(GpuMemory, WhatLibTorchKeepsForReuseIsFreeForResidentPictures) {
+TEST(GpuMemory, WhatLibTorchKeepsForReuseIsFreeForResidentImages) {
   OCTET_NEEDS_GPU();
   const RunData data = testing_trainers::tiny_data(1 << 18);  // 16 MB
   constexpr int64_t kLimit = 128 << 20;
@@ -152,8 +152,8 @@ TEST(GpuFailureDeathTest, AFailedGpuKeepsTheLastStateAndSaysHowToGoOn) {
   std::filesystem::remove(state);
 }
 
-/// Validation pictures; with the one in the middle the GPU fails.
-class FailingPictures : public testing_trainers::Quadrants {
+/// Validation images; with the one in the middle the GPU fails.
+class FailingImages : public testing_trainers::Quadrants {
  public:
   using Quadrants::Quadrants;
   Image read(size_t index) const override {
@@ -175,10 +175,10 @@ Run run_with_averages(const std::string& folder) {
 [[noreturn]] void validate_on_a_failing_gpu(const std::string& folder) {
   end_as_octet([&] {
     Run run = run_with_averages(folder);
-    run.data.validation_set = std::make_shared<FailingPictures>(64, 2);
+    run.data.validation_set = std::make_shared<FailingImages>(64, 2);
     run.data.validation.resize(64);
     std::iota(run.data.validation.begin(), run.data.validation.end(), size_t{0});
-    run.data.workers = 0;  // the pictures are read between two batches on the GPU
+    run.data.workers = 0;  // the images are read between two batches on the GPU
     Weights weights = starting_weights(run);
     train_float(run, weights, /*resume=*/false);
   });

@@ -15,7 +15,7 @@
 #include "src/data/loader.h"
 #include "tests/data/images.h"
 #include "tests/trainers/decoded_batches.h"
-#include "trainers/loop/gpu_pictures.h"
+#include "trainers/loop/gpu_images.h"
 
 namespace octet {
 namespace {
@@ -83,7 +83,7 @@ TEST(GpuPlans, AreWhatTheKernelReads) {
   for (const auto& [first, end] : std::vector<std::pair<size_t, size_t>>{{0, 2}, {2, 5}}) {
     const GpuPlans plans(batch, first, end);
     std::vector<uint8_t*> pixels;
-    for (const PlannedFile& file : files_of(batch, first, end)) pixels.push_back(file.picture->image.pixels.data());
+    for (const PlannedFile& file : files_of(batch, first, end)) pixels.push_back(file.image_file->image.pixels.data());
     files += pixels.size();
     std::vector<uint64_t> memory(plans.bytes() / sizeof(uint64_t) + 1);
     auto* bytes = reinterpret_cast<uint8_t*>(memory.data());

@@ -90,7 +90,7 @@ TEST(Loss, OfPixelsIsLibTorchsWithoutSmoothing) {
 }
 
 /// The loss of a mixed image is that of its two classes, weighted; so is its gradient, and what is right.
-TEST(Loss, OfMixedPicturesIsTheWeightedSum) {
+TEST(Loss, OfMixedImagesIsTheWeightedSum) {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({4, 5}), own = at::tensor({1, 4, 0, 2}, at::kLong),
                    other = at::tensor({3, 4, 1, 0}, at::kLong);
@@ -120,7 +120,7 @@ TEST(Loss, OfMixedPicturesIsTheWeightedSum) {
   EXPECT_NEAR(correct_images(sure, labels).item<double>(), 1.25, 1e-6);
 }
 
-TEST(Loss, OfPicturesIsLibTorchsBitForBit) {
+TEST(Loss, OfImagesIsLibTorchsBitForBit) {
   at::manual_seed(3);
   const at::Tensor logits = at::randn({8, 5}), labels = at::randint(5, {8}, at::kLong);
   for (const double smoothing : {0.0, 0.1}) {
@@ -154,13 +154,13 @@ TEST(Loss, LabelledPixelsAreExchangedOnceAStep) {
   EXPECT_EQ(two.right.item<double>(), one.right.item<double>());
 }
 
-TEST(Loss, RightPixelsArePartsOfPictures) {
-  // One picture of four pixels, class 1 everywhere: predicted 1, 0, 1, 1; the last has no label.
+TEST(Loss, RightPixelsArePartsOfImages) {
+  // One image of four pixels, class 1 everywhere: predicted 1, 0, 1, 1; the last has no label.
   const at::Tensor logits = at::tensor({0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0}).reshape({1, 8});
   at::Tensor labels = at::tensor({1, 1, 1, -100}, at::kLong).reshape({1, 2, 2});
   EXPECT_DOUBLE_EQ(correct_images(logits, labels).item<double>(), 2.0 / 3);
-  const at::Tensor pictures = at::tensor({0.0, 1.0, 1.0, 0.0}).reshape({2, 2});
-  EXPECT_DOUBLE_EQ(correct_images(pictures, at::tensor({1, 1}, at::kLong)).item<double>(), 1);
+  const at::Tensor images = at::tensor({0.0, 1.0, 1.0, 0.0}).reshape({2, 2});
+  EXPECT_DOUBLE_EQ(correct_images(images, at::tensor({1, 1}, at::kLong)).item<double>(), 1);
 }
 
 }  // namespace

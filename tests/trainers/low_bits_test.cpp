@@ -14,7 +14,7 @@ namespace {
 
 using testing_trainers::Folder;
 
-/// The shipped recipe on a tenth of its pictures; figures are of validation images, so that no test image was ever
+/// The shipped recipe on a tenth of its images; figures are of validation images, so that no test image was ever
 /// looked at for it. Ranges cut off an eighth of the values: what the gradient does beyond the clip edge decides. QAT
 /// ends at 80.2 (float 82.0, PTQ 12.5), at 68.2 if gradients pass everywhere, at 68.5 if they pass nowhere.
 Recipe small_w2a2() {

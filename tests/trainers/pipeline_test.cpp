@@ -125,13 +125,13 @@ TEST(Pipeline, WhatWasTrainedIsCountedAgainstWhatRuns) {
   EXPECT_EQ(c.program_images[1], 120);
   EXPECT_GT(c.differing_codes(1), 0);
   EXPECT_GT(c.differing_codes(1), c.differing_codes(0));
-  EXPECT_EQ(c.layers[0].differing, (std::vector<long>{0, 0, 0, 0}));  // the same quantizer on the same pictures
+  EXPECT_EQ(c.layers[0].differing, (std::vector<long>{0, 0, 0, 0}));  // the same quantizer on the same images
   recipe.qat.epochs = 0;  // nothing is trained on: what was calibrated is the simulation
   EXPECT_EQ(train(recipe, {folder.path() + "/ptq"}, {})->comparison.programs,
             (std::vector<std::string>{"qat_graph", "simulation", "cpu", "reference"}));
 }
 
-/// Test pictures that count how often one is read.
+/// Test images that count how often one is read.
 class Counted : public testing_trainers::Quadrants {
  public:
   using Quadrants::Quadrants;
@@ -142,7 +142,7 @@ class Counted : public testing_trainers::Quadrants {
   mutable std::atomic<int> reads = 0;
 };
 
-TEST(Pipeline, NoTestPictureIsReadBeforeTheEndAndValidationIsOfItsOwn) {
+TEST(Pipeline, NoTestImageIsReadBeforeTheEndAndValidationIsOfItsOwn) {
   const Folder folder("pipeline_unread");
   const Recipe recipe = tiny_recipe();
   const RunDirectory directory{folder.path()};
@@ -203,7 +203,7 @@ TEST_P(PipelineResume, InQatItEndsWithTheSameBytes) {
 INSTANTIATE_TEST_SUITE_P(Pipeline, PipelineResume, testing::Bool(),
                          [](const auto& info) { return info.param ? "observed_ema_mixed" : "fixed"; });
 
-TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
+TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithTheImagesOfQat) {
   const Folder folder("pipeline_control");
   Recipe recipe = tiny_recipe();
   const RunDirectory without{folder.path() + "/without"}, directory{folder.path() + "/with"};
@@ -222,7 +222,7 @@ TEST(Pipeline, TheFloatControlTrainsOnFromTheFloatWeightsWithThePicturesOfQat) {
   EXPECT_EQ(report.epochs[5].learning_rate, report.epochs[3].learning_rate);
   EXPECT_EQ(headline(report).baseline, &report.rows[1]);
 
-  // The same by hand: the fused float network, QAT's optimizer and QAT's pictures.
+  // The same by hand: the fused float network, QAT's optimizer and QAT's images.
   const auto run = open_run(recipe, directory);
   Weights weights = load_float(run);
   const Graph fused = fuse(run.graph);

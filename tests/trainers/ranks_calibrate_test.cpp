@@ -31,7 +31,7 @@ State calibrated(const Recipe& recipe, const std::shared_ptr<Ranks>& ranks) {
   return model.state();
 }
 
-TEST(RanksCalibrate, HaveTheBitsOfOneThatSawAllPictures) {
+TEST(RanksCalibrate, HaveTheBitsOfOneThatSawAllImages) {
   std::vector<std::optional<CalibrationMethod>> methods = {std::nullopt};
   for (const auto& row : kCalibrationMethods) methods.emplace_back(row.value);
   for (const std::optional<CalibrationMethod>& method : methods) {
@@ -39,7 +39,7 @@ TEST(RanksCalibrate, HaveTheBitsOfOneThatSawAllPictures) {
     const Recipe recipe = five_batches(method);
     const State alone = calibrated(recipe, nullptr);
     ASSERT_TRUE(alone.contains("edges.scale"));
-    for (const int size : {2, 3, 6}) {  // of six one has no picture
+    for (const int size : {2, 3, 6}) {  // of six one has no image
       std::vector<State> states(static_cast<size_t>(size));
       EXPECT_EQ(run_ranks(size,
                           [&](Ranks& ranks) {

@@ -36,7 +36,7 @@ OptimizerRecipe fifty_steps(double ema) {
   return recipe;
 }
 
-/// What one process and then two ranks made of the same network and pictures.
+/// What one process and then two ranks made of the same network and images.
 struct OneAndTwo {
   double weights = 0, loss = 0;  ///< how far apart; weights by distance()
   double trained = 0;            ///< how far from the beginning

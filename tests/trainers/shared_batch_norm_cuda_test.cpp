@@ -89,15 +89,15 @@ TEST(SharedBatchNormCuda, IsTheCpus) {
   }
 }
 
-/// What is left of a batch in more micro-batches than pictures.
+/// What is left of a batch in more micro-batches than images.
 TEST(SharedBatchNormCuda, AnEmptyShareIsRefused) {
   OCTET_NEEDS_GPU();
   const GatherShares alone = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
   const at::TensorOptions floats = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
   const at::Tensor channels = at::ones({32}, floats);
   const BatchNormTensors t{channels, channels, channels.clone(), channels.clone()};
-  const auto norm = [&](int64_t pictures) {
-    return error_of([&] { shared_batch_norm(at::ones({pictures, 32, 1, 1}, floats), t, 0.1, 1e-5, alone); });
+  const auto norm = [&](int64_t images) {
+    return error_of([&] { shared_batch_norm(at::ones({images, 32, 1, 1}, floats), t, 0.1, 1e-5, alone); });
   };
   EXPECT_NE(norm(0).find("BatchNorm needs more than one value of a channel"), std::string::npos) << norm(0);
   EXPECT_EQ(norm(1), norm(0));

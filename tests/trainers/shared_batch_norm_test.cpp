@@ -31,7 +31,7 @@ struct Layer {
     tensors = {at::rand({3}) + 0.5, at::randn({3}), at::randn({3}), at::rand({3}) + 0.5};
   }
 
-  /// Computes the pictures [begin, end), with leaves of its own.
+  /// Computes the images [begin, end), with leaves of its own.
   void run(int64_t begin, int64_t end, const GatherShares* gather) {
     x = x.slice(0, begin, end).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
     for (at::Tensor* leaf : {&tensors.weight, &tensors.bias}) leaf->set_requires_grad(true);
@@ -76,10 +76,10 @@ TEST(SharedBatchNorm, TwoSharesAreTheWhole) {
 
 TEST(SharedBatchNorm, OneValueOfAChannelAndNoneAreRefused) {
   const GatherShares alone = [](const at::Tensor& mine) { return mine.unsqueeze(0); };
-  for (const int64_t pictures : {0, 1}) {
+  for (const int64_t images : {0, 1}) {
     const BatchNormTensors t = Layer().tensors;
     const std::string message = error_of([&] {
-      shared_batch_norm(at::ones({pictures, 3, 1, 1}), t, kMomentum, kEpsilon, alone);
+      shared_batch_norm(at::ones({images, 3, 1, 1}), t, kMomentum, kEpsilon, alone);
     });
     EXPECT_NE(message.find("larger batch_size or, with parallel.stages, fewer parallel.micro_batches"),
               std::string::npos)
@@ -113,27 +113,27 @@ Pass run_pass(Comparable& network, const at::Tensor& x, const at::Tensor& labels
   return pass;
 }
 
-/// With live BatchNorm a flipped code moves every picture's values, so trainings part sooner than bounds can hold. One
+/// With live BatchNorm a flipped code moves every image's values, so trainings part sooner than bounds can hold. One
 /// pass shows all there is: few codes flip, and where none does the gradients are those of one process.
 TEST(SharedBatchNorm, InQatFewCodesFlipAndElseGradientsAreTheSame) {
   constexpr int kPasses = 64;
   constexpr double kFlipsInAMillion = 10;
   const Kind kind{.qat = true, .live_batch_norm = true};
   Comparable alone(short_recipe(), "", kind), first(short_recipe(), "", kind), second(short_recipe(), "", kind);
-  std::vector<at::Tensor> pictures, labels;
+  std::vector<at::Tensor> images, labels;
   at::manual_seed(11);
   for (int i = 0; i < kPasses; ++i) {
-    pictures.push_back((at::rand({32, 1, 8, 8}) * 4 - 1).contiguous(at::MemoryFormat::ChannelsLast));
+    images.push_back((at::rand({32, 1, 8, 8}) * 4 - 1).contiguous(at::MemoryFormat::ChannelsLast));
     labels.push_back(at::randint(4, {32}, at::kLong));
   }
   std::vector<Pass> whole, left(kPasses), right(kPasses);
-  for (int i = 0; i < kPasses; ++i) whole.push_back(run_pass(alone, pictures[i], labels[i], 1, nullptr));
+  for (int i = 0; i < kPasses; ++i) whole.push_back(run_pass(alone, images[i], labels[i], 1, nullptr));
   const auto thrown = run_ranks(2, [&](Ranks& ranks) {
     at::set_num_threads(1);
     const GatherShares gather = [&](const at::Tensor& mine) { return ranks.gather(mine); };
     const int64_t begin = 16 * ranks.rank();
     for (int i = 0; i < kPasses; ++i)
-      (ranks.first() ? left : right)[i] = run_pass(ranks.first() ? first : second, pictures[i].narrow(0, begin, 16),
+      (ranks.first() ? left : right)[i] = run_pass(ranks.first() ? first : second, images[i].narrow(0, begin, 16),
                                                    labels[i].narrow(0, begin, 16), 0.5, &gather);
   });
   ASSERT_EQ(thrown, kNobodyThrew);

@@ -83,7 +83,7 @@ class StagesBesideTheCpu : public ::testing::TestWithParam<Alike> {};
 /// The distance of comparable.h, measured on the CPU after these two steps. Initial weights times 1 + noise, 20 seeds:
 /// of 1e-6 float 1.5e-6 to 4.2e-6, learned scales up to 5.8e-6, fixed ones up to 0.036 where it moves a code; of 1e-7,
 /// which rounding is, up to 1e-6 in all. The gradient of one of four micro-batches left out: 0.41 to 0.71, 0.79 to 1.0,
-/// 0.71 to 0.79. TF32 must be off: noise of its size, 2.8e-4, ends 0.035 to 0.093 apart in 12 steps of float. Pictures
+/// 0.71 to 0.79. TF32 must be off: noise of its size, 2.8e-4, ends 0.035 to 0.093 apart in 12 steps of float. Images
 /// are the same on both devices (BatchesCuda.ResidentAreTheLoaders).
 TEST_P(StagesBesideTheCpu, TwoStepsTrainTheSame) {
   OCTET_NEEDS_GPU();

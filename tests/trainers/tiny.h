@@ -20,7 +20,7 @@ namespace octet::testing_trainers {
 
 inline const at::Device kGpu{at::kCUDA, 0};
 
-/// Grey 8x8 pictures: one bright quadrant names the class, the rest is noise.
+/// Grey 8x8 images: one bright quadrant names the class, the rest is noise.
 class Quadrants : public Dataset {
  public:
   Quadrants(size_t size, uint64_t seed) {

@@ -135,7 +135,7 @@ TEST(TrainDevices, BothLearnAlike) {
     for (Node& node : training->graph.nodes) node.dropout = 0;  // the devices' generators differ
     training->run();
   }
-  // The same pictures in the same order: sums in another order are all that differs in three epochs.
+  // The same images in the same order: sums in another order are all that differs in three epochs.
   EXPECT_NEAR(cpu.epochs.front().train_loss, gpu.epochs.front().train_loss, 1e-4);
   EXPECT_NEAR(cpu.epochs.back().train_loss, gpu.epochs.back().train_loss, 1e-3);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// classify CHECKPOINT PICTURE: what is on the picture, and the network's logits. A program outside octet's tree.
+// classify CHECKPOINT IMAGE: what is on the image, and the network's logits. A program outside octet's tree.
 #include <algorithm>
 #include <cstdio>
 #include <octet/octet.hpp>
@@ -7,7 +7,7 @@
 
 int main(int count, char** arguments) try {
   if (count != 3) {
-    std::fprintf(stderr, "usage: classify CHECKPOINT PICTURE\n");
+    std::fprintf(stderr, "usage: classify CHECKPOINT IMAGE\n");
     return OCTET_USAGE;
   }
   octet::runtime::Network network(arguments[1]);

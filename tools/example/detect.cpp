@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// detect CHECKPOINT PICTURE...: the boxes in pictures. A program outside octet's tree.
+// detect CHECKPOINT IMAGE...: the boxes in images. A program outside octet's tree.
 #include <cstdio>
 #include <octet/octet.hpp>
 
 int main(int count, char** arguments) try {
   if (count < 3) {
-    std::fprintf(stderr, "usage: detect CHECKPOINT PICTURE...\n");
+    std::fprintf(stderr, "usage: detect CHECKPOINT IMAGE...\n");
     return OCTET_USAGE;
   }
   octet::runtime::Network network(arguments[1]);

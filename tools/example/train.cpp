@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// train RECIPE RUN PICTURE [KEY=VALUE]...: trains from a recipe, some of its keys changed, then says what is on the
-// picture. A program outside octet's tree.
+// train RECIPE RUN IMAGE [KEY=VALUE]...: trains from a recipe, some of its keys changed, then says what is on the
+// image. A program outside octet's tree.
 #include <cstdio>
 #include <octet/octet.hpp>
 #include <octet/training.hpp>
 
 int main(int count, char** arguments) try {
   if (count < 4) {
-    std::fprintf(stderr, "usage: train RECIPE RUN PICTURE [KEY=VALUE]...\n");
+    std::fprintf(stderr, "usage: train RECIPE RUN IMAGE [KEY=VALUE]...\n");
     return 2;
   }
   octet::training::Options options;

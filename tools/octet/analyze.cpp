@@ -202,7 +202,7 @@ ExitCode analyze(const Common& common, const AnalyzeOptions& options, bool netwo
   say(fmt::format("device: {}", describe_device(run.device)));
   QuantizedModel model = is_run ? load_quantized(run) : make_quantized(run, starting_weights(run));
   if (!is_run) calibrate_as_recipe(model, run);
-  const std::vector<at::Tensor> batches = validation_pictures(run, options.images > 0 ? options.images : kImages);
+  const std::vector<at::Tensor> batches = validation_inputs(run, options.images > 0 ? options.images : kImages);
   size_t images = 0;
   for (const at::Tensor& batch : batches) images += static_cast<size_t>(batch.size(0));
   std::unique_ptr<Progress> progress;

@@ -19,7 +19,7 @@ std::string class_name(const Int8Graph& graph, int index) {
   return index < static_cast<int>(graph.class_names.size()) ? graph.class_names[index] : fmt::format("class {}", index);
 }
 
-PictureFiles::PictureFiles(std::string out, std::string ending, const std::vector<std::string>& images)
+DrawnImages::DrawnImages(std::string out, std::string ending, const std::vector<std::string>& images)
     : out_(std::move(out)), ending_(std::move(ending)) {
   if (out_.empty()) return;
   if (!std::filesystem::is_directory(out_)) {
@@ -37,17 +37,17 @@ PictureFiles::PictureFiles(std::string out, std::string ending, const std::vecto
   }
 }
 
-std::string PictureFiles::file(const std::string& image) const {
+std::string DrawnImages::file(const std::string& image) const {
   if (!std::filesystem::is_directory(out_)) return out_;
   return (std::filesystem::path(out_) / (std::filesystem::path(image).stem().string() + ending_)).string();
 }
 
-void PictureFiles::write(const std::string& image, const Image& picture) const {
-  write_file_atomically(file(image), encode_png(picture));
+void DrawnImages::write(const std::string& image, const Image& drawn) const {
+  write_file_atomically(file(image), encode_png(drawn));
 }
 
-FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, const PictureFiles& pictures)
-    : graph_(graph), pictures_(pictures) {
+FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, const DrawnImages& drawn_images)
+    : graph_(graph), drawn_images_(drawn_images) {
   if (!graph.boxes) return;
   options_ = box_options(*graph.boxes);
   options_.score_threshold = score.value_or(options_.score_threshold);
@@ -56,7 +56,7 @@ FoundBoxes::FoundBoxes(const Int8Graph& graph, std::optional<double> score, cons
 void FoundBoxes::add(const std::string& file, const Image& whole, const BatchOutputs& outputs) {
   const ImageSize size{whole.height, whole.width};
   images_.push_back({file, size, decode_boxes(graph_, outputs, 0, size, options_)});
-  if (pictures_.wanted()) pictures_.write(file, draw_boxes(whole, images_.back().boxes, graph_.class_names));
+  if (drawn_images_.wanted()) drawn_images_.write(file, draw_boxes(whole, images_.back().boxes, graph_.class_names));
 }
 
 std::string FoundBoxes::text() const {

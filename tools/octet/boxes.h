@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `octet run` shows of a detector: boxes as text, JSON and pictures; and how `octet evaluate --boxes` scores them.
+// What `octet run` shows of a detector: boxes as text, JSON and images; and how `octet evaluate --boxes` scores them.
 #pragma once
 
 #include <optional>
@@ -16,14 +16,14 @@ namespace octet::cli {
 /// Returns a class's name, or "class 7" if the checkpoint has none.
 std::string class_name(const Int8Graph& graph, int index);
 
-/// Where `octet run --out` writes pictures.
-class PictureFiles {
+/// The images that `octet run --out` writes, with boxes or classes drawn.
+class DrawnImages {
  public:
   /// out: "", for none; a .png for one image; or a folder for any number, in which no two would have one name: NAME of
   /// the image, and `ending`. Throws Error(usage) and Error(data) otherwise, and for a file that is an image itself.
-  PictureFiles(std::string out, std::string ending, const std::vector<std::string>& images);
+  DrawnImages(std::string out, std::string ending, const std::vector<std::string>& images);
   bool wanted() const { return !out_.empty(); }
-  void write(const std::string& image, const Image& picture) const;
+  void write(const std::string& image, const Image& drawn) const;
 
  private:
   std::string file(const std::string& image) const;
@@ -35,9 +35,10 @@ class PictureFiles {
 class FoundBoxes {
  public:
   /// score: without, the checkpoint's threshold.
-  FoundBoxes(const Int8Graph& graph, std::optional<double> score, const PictureFiles& pictures);
+  FoundBoxes(const Int8Graph& graph, std::optional<double> score, const DrawnImages& drawn_images);
 
-  /// Decodes the outputs of one image, `whole` before it was fitted to the input, and draws its picture.
+  /// Decodes the outputs of one image, `whole` before it was fitted to the input, and writes it with its boxes drawn if
+  /// DrawnImages are wanted.
   void add(const std::string& file, const Image& whole, const BatchOutputs& outputs);
 
   std::string text() const;
@@ -52,7 +53,7 @@ class FoundBoxes {
 
   const Int8Graph& graph_;
   BoxOptions options_;
-  const PictureFiles& pictures_;
+  const DrawnImages& drawn_images_;
   std::vector<OfImage> images_;
 };
 

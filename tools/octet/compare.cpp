@@ -84,7 +84,7 @@ Comparison count(const Subject& subject, const std::vector<std::string>& against
 
 /// Compares the engines with each other and with the runtimes, for a file, over its images or random ones.
 Comparison compare_file(const Common& common, const MeasureOptions& options, const std::vector<std::string>& against) {
-  const bool random = options.pictures.empty();
+  const bool random = options.image_paths.empty();
   MeasuredRun run =
       open_measured_file(common, options, {against.empty() ? "auto" : "cpu"},
                          [&](const Int8Graph& graph) -> std::shared_ptr<const Dataset> {
@@ -92,7 +92,7 @@ Comparison compare_file(const Common& common, const MeasureOptions& options, con
                            const int count = options.images > 0 ? options.images : kComparedImages;
                            if (random) return std::make_shared<MemoryDataset>(random_images(shape, count));
                            require_images(graph);
-                           return std::make_shared<ImageList>(options.pictures, shape.c, orientation_of(graph));
+                           return std::make_shared<ImageList>(options.image_paths, shape.c, orientation_of(graph));
                          });
   if (random) run.data.evaluation_transform = evaluation_transform(run.graph.input_shape(), {});
   run.compile.max_batch = kBatch;
@@ -188,13 +188,13 @@ std::vector<std::vector<OutputDifference>> differences(const FloatFile& file, co
   std::vector<std::unique_ptr<Program>> runtimes;
   for (const std::string& name : against)
     runtimes.push_back(start_onnx_runtime(file.ends, model, name, options.threads.value_or(0)));
-  const ImageList pictures(options.pictures, file.ends.input_shape().c, orientation_of(file.ends));
-  for (const std::string& note : pictures.notes()) say("note: " + note);
+  const ImageList list(options.image_paths, file.ends.input_shape().c, orientation_of(file.ends));
+  for (const std::string& note : list.notes()) say("note: " + note);
   std::vector<size_t> chosen(
-      std::min<size_t>(pictures.size(), static_cast<size_t>(options.images > 0 ? options.images : kComparedImages)));
+      std::min<size_t>(list.size(), static_cast<size_t>(options.images > 0 ? options.images : kComparedImages)));
   std::iota(chosen.begin(), chosen.end(), size_t{0});
   images = chosen.size();
-  Loader loader(pictures, chosen, evaluation_transform(file.ends.input_shape(), file.ends.preprocessing),
+  Loader loader(list, chosen, evaluation_transform(file.ends.input_shape(), file.ends.preprocessing),
                 {.batch_size = kBatch});
   const OutputBuffers ours(file.ends, kBatch), theirs(file.ends, kBatch);
   std::vector<std::vector<OutputDifference>> found(runtimes.size(),

@@ -33,11 +33,11 @@ struct EvaluateCommand : MeasureOptions {
 std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, const Int8Graph& graph) {
   require_images(graph);
   const int classes = graph.classes();
-  if (options.pictures.size() != 1)
+  if (options.image_paths.size() != 1)
     throw usage_error("evaluate: of a file give --images FOLDER, a folder or .tar with a folder of each class");
   const std::shared_ptr<const Dataset> images =
       open_dataset({.format = "image_folder",
-                    .path = options.pictures.front(),
+                    .path = options.image_paths.front(),
                     .classes = options.classes,
                     .class_names = options.classes.empty() ? graph.class_names : std::vector<std::string>{},
                     .channels = graph.input_shape().c,
@@ -45,7 +45,7 @@ std::shared_ptr<const Dataset> labelled_images(const EvaluateCommand& options, c
   if (const size_t found = images->class_names().size(); found != static_cast<size_t>(classes))
     throw usage_error(fmt::format(
         "{}: {} classes, {} has {}: --classes-file FILE names the folder of each class, a line a class, in their order",
-        options.classes.empty() ? options.pictures.front() : options.classes, found, options.run, classes));
+        options.classes.empty() ? options.image_paths.front() : options.classes, found, options.run, classes));
   return images;
 }
 

@@ -93,12 +93,12 @@ long remove_missing(BoxAnnotations& annotations, const std::string& folder, cons
 }
 
 /// Returns the size of an image as it is read, held to what the annotations say.
-ImageSize size_of(const ImageList& images, size_t index, const BoxAnnotations::AnnotatedImage& picture) {
+ImageSize size_of(const ImageList& images, size_t index, const BoxAnnotations::AnnotatedImage& annotated) {
   const ImageSize size = size_as_read(*images.header(index), images.orientation());
-  if (picture.size.width != 0 && size != picture.size)
+  if (annotated.size.width != 0 && size != annotated.size)
     throw data_error(fmt::format("{}: {}x{} pixels, the annotations say {}x{}: the boxes are of another image",
-                                 images.describe(index), size.width, size.height, picture.size.width,
-                                 picture.size.height));
+                                 images.describe(index), size.width, size.height, annotated.size.width,
+                                 annotated.size.height));
   return size;
 }
 
@@ -207,7 +207,7 @@ Detector open_detector(const Common& common, const MeasureOptions& options) {
 }  // namespace
 
 ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, const BoxEvaluation& boxes) {
-  if (options.pictures.size() != 1 || !std::filesystem::is_directory(options.pictures.front()))
+  if (options.image_paths.size() != 1 || !std::filesystem::is_directory(options.image_paths.front()))
     throw usage_error("evaluate --boxes: give --images FOLDER, the folder that the annotations' file names are in");
   if (!boxes.detections.empty()) require_place_for(boxes.detections);
   const Detector detector = open_detector(common, options);
@@ -218,7 +218,7 @@ ExitCode evaluate_boxes(const Common& common, const MeasureOptions& options, con
     throw usage_error(fmt::format("{}: {} classes, {} has {}", boxes.classes, names.size(), options.run, classes));
   BoxAnnotations annotations = read_coco(boxes.annotations);
   for (const std::string& note : annotations.notes) say(fmt::format("note: {}", note));
-  const std::string& folder = options.pictures.front();
+  const std::string& folder = options.image_paths.front();
   const long missing = remove_missing(annotations, folder, boxes);
   if (options.images > 0 && annotations.images.size() > static_cast<size_t>(options.images))
     annotations.images.resize(static_cast<size_t>(options.images));

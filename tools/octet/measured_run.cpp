@@ -83,13 +83,13 @@ Orientation orientation_of(const Int8Graph& graph) {
   return graph.preprocessing.exif_orientation ? Orientation::exif : Orientation::as_stored;
 }
 
-void add_images(CLI::App& command, int& images, std::vector<std::string>& pictures, const std::string& description) {
+void add_images(CLI::App& command, int& images, std::vector<std::string>& image_paths, const std::string& description) {
   constexpr size_t kMostDigits = 9;
   const auto take = [&](const std::vector<std::string>& words) {
     const std::string& first = words.front();
     const bool digits = std::all_of(first.begin(), first.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (words.size() > 1 || !digits || first.size() > kMostDigits) {
-      pictures = words;
+      image_paths = words;
       return;
     }
     images = std::stoi(first);
@@ -127,7 +127,7 @@ void add_measure_options(CLI::App& command, MeasureOptions& options, const std::
   command.add_option("--engine", options.engines, "engines, also auto (default: " + default_engines + ")")
       ->delimiter(',');
   add_fallback(command, options.fallback);
-  add_images(command, options.images, options.pictures,
+  add_images(command, options.images, options.image_paths,
              "of a run: only the first N test images; of a checkpoint: folders, .tar, files of images");
   command.add_option("--threads", options.threads, "0: all cores (default: the recipe's)")
       ->check(CLI::Range(0, kMostThreads));
@@ -142,7 +142,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
   for (const std::string& key : common.set)
     if (!engines.empty() && key.starts_with("evaluate.engines="))
       throw usage_error("--set " + key + ": this command measures others than the recipe names; say --engine");
-  if (!options.pictures.empty())
+  if (!options.image_paths.empty())
     throw usage_error(
         "--images: names images for a checkpoint file; a run has test images, of which --images N takes "
         "the first N");
@@ -173,7 +173,7 @@ MeasuredRun open_measured_run(const Common& common, const MeasureOptions& option
 
 MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
                                const std::vector<std::string>& engines,
-                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures) {
+                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& open_images) {
   MeasuredRun run;
   if (is_float_file(common, options)) {
     run.float_file = float_file(common, options, /*boxes=*/false);
@@ -187,7 +187,7 @@ MeasuredRun open_measured_file(const Common& common, const MeasureOptions& optio
     run.graph = std::move(checkpoint.graph);
   }
   run.recipe.model.name = run.graph.name;
-  run.data.train_set = run.data.test_set = pictures(run.graph);
+  run.data.train_set = run.data.test_set = open_images(run.graph);
   for (const std::string& note : run.data.test_set->notes()) say("note: " + note);
   run.data.test.resize(run.data.test_set->size());
   std::iota(run.data.test.begin(), run.data.test.end(), size_t{0});

@@ -34,12 +34,12 @@ void check_kernels(const std::string& who, const std::string& kernels, const std
 
 /// What the command line of evaluate or compare says.
 struct MeasureOptions {
-  std::string run, checkpoint;          ///< an empty checkpoint is the run's own; run: a checkpoint, too
-  std::vector<std::string> engines;     ///< empty: the command's default
-  int images = 0;                       ///< number of test images, the first of all; 0: all
-  std::vector<std::string> pictures;    ///< of a checkpoint: where its images are
-  std::optional<int> threads;           ///< default: the recipe's
-  std::optional<std::string> fallback;  ///< for engines cudnn and cutlass; default: the recipe's
+  std::string run, checkpoint;           ///< an empty checkpoint is the run's own; run: a checkpoint, too
+  std::vector<std::string> engines;      ///< empty: the command's default
+  int images = 0;                        ///< number of test images, the first of all; 0: all
+  std::vector<std::string> image_paths;  ///< of a checkpoint: where its images are
+  std::optional<int> threads;            ///< default: the recipe's
+  std::optional<std::string> fallback;   ///< for engines cudnn and cutlass; default: the recipe's
   // Of a float .onnx file:
   ImageOptions image;                ///< how images become its input
   std::vector<std::string> outputs;  ///< values of the file that it ends at; empty: its own outputs
@@ -63,7 +63,7 @@ void add_onnx_options(CLI::App& command, std::vector<std::string>& outputs, int&
 Orientation orientation_of(const Int8Graph& graph);
 
 /// Declares --images, which takes a number of images or, for a network's file, where images are; and --limit for those.
-void add_images(CLI::App& command, int& images, std::vector<std::string>& pictures, const std::string& description);
+void add_images(CLI::App& command, int& images, std::vector<std::string>& image_paths, const std::string& description);
 
 /// Declares RUN, --checkpoint, --engine, --fallback, --images, --limit, --threads and what a float .onnx file needs.
 void add_measure_options(CLI::App& command, MeasureOptions& options, const std::string& default_engines);
@@ -85,10 +85,10 @@ struct MeasuredRun {
 MeasuredRun open_measured_run(const Common& common, const MeasureOptions& options,
                               const std::vector<std::string>& engines = {});
 
-/// Opens a checkpoint or ONNX file like a run of default settings, whose test images are those that `pictures` returns
-/// for the network. Throws as open_measured_run() does.
+/// Opens a checkpoint or ONNX file like a run of default settings, whose test images are those that `open_images`
+/// returns for the network. Throws as open_measured_run() does.
 MeasuredRun open_measured_file(const Common& common, const MeasureOptions& options,
                                const std::vector<std::string>& engines,
-                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& pictures);
+                               const std::function<std::shared_ptr<const Dataset>(const Int8Graph&)>& open_images);
 
 }  // namespace octet::cli

@@ -153,7 +153,7 @@ class OnnxRuntime : public Program {
     }
     const Shape& in = graph.input_shape();
     const nlohmann::json asked = {
-        {"model_bytes", model.model.size()}, {"outputs", wanted}, {"shapes", shapes}, {"picture", {in.h, in.w, in.c}},
+        {"model_bytes", model.model.size()}, {"outputs", wanted}, {"shapes", shapes}, {"image", {in.h, in.w, in.c}},
         {"optimize", name == kOnnxRuntime},  {"threads", threads}};
     const std::string line = asked.dump(-1, ' ', true) + "\n";
     child_.write(line.data(), line.size());

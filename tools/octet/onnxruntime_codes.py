@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a model in ONNX Runtime for `octet compare --against onnxruntime`, which starts it and holds both ends of its pipes.
 
-stdin: one line of JSON {"model_bytes", "outputs": names, "shapes": [H, W, C] of each, "picture": [H, W, C], "optimize", "threads"} and the
+stdin: one line of JSON {"model_bytes", "outputs": names, "shapes": [H, W, C] of each, "image": [H, W, C], "optimize", "threads"} and the
 model; then for
 each batch its size (int64) and float32 [batch, H, W, C]. stdout: at once a line "python VERSION"; then a line "ready VERSION", "missing WHAT" or
 "failed WHY"; then for each batch and output the number of bytes (int64) and the bytes, [batch, H, W, C], or -1 and a line
@@ -33,14 +33,14 @@ def nhwc(values, shape):
     return values.reshape(-1, c, h, w).transpose(0, 2, 3, 1)
 
 
-def run(session, names, shapes, picture, batch):
+def run(session, names, shapes, image, batch):
     import numpy as np
 
-    count = batch * picture[0] * picture[1] * picture[2]
+    count = batch * image[0] * image[1] * image[2]
     pixels = sys.stdin.buffer.read(4 * count)
-    x = np.ascontiguousarray(np.frombuffer(pixels, np.float32).reshape(batch, *picture).transpose(0, 3, 1, 2))
+    x = np.ascontiguousarray(np.frombuffer(pixels, np.float32).reshape(batch, *image).transpose(0, 3, 1, 2))
     given = session.get_inputs()[0]
-    size = given.shape[0] if isinstance(given.shape[0], int) else batch  # exported for a fixed number of pictures
+    size = given.shape[0] if isinstance(given.shape[0], int) else batch  # exported for a fixed number of images
     x = np.concatenate([x, np.zeros((-batch % size, *x.shape[1:]), np.float32)])
     if len(given.shape) < 4:  # rows [N, C, W] or vectors [N, C]
         x = x.reshape(len(x), *x.shape[1:2], *x.shape[3:len(given.shape) + 1])
@@ -72,7 +72,7 @@ def main():
     say(f"ready {onnxruntime.__version__}")
     while len(size := sys.stdin.buffer.read(8)) == 8:
         try:
-            outputs = run(session, asked["outputs"], asked["shapes"], asked["picture"], struct.unpack("<q", size)[0])
+            outputs = run(session, asked["outputs"], asked["shapes"], asked["image"], struct.unpack("<q", size)[0])
         except Exception as error:
             answers.write(struct.pack("<q", -1))
             return say(f"failed {error}")

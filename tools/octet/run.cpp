@@ -231,8 +231,8 @@ ExitCode run(const Common& common, const RunOptions& options) {
   if (!answering && options.top)
     throw usage_error("run: --top ranks classes, and this network gives none; leave it out");
   if (!graph.boxes && (options.score || (!options.out.empty() && !pixels))) require_boxes(graph);
-  const PictureFiles pictures(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
-  FoundBoxes boxes(graph, options.score, pictures);
+  const DrawnImages drawn_images(options.out, pixels ? "_classes.png" : "_boxes.png", options.images);
+  FoundBoxes boxes(graph, options.score, drawn_images);
   for (const std::string& file : {options.dump, options.outputs})
     if (!file.empty()) require_place_for(file);
   if (!options.outputs.empty() && !options.outputs.ends_with(".safetensors"))
@@ -273,8 +273,8 @@ ExitCode run(const Common& common, const RunOptions& options) {
     const Image mask{answers.h, answers.w, 1, mask_of(logits, answers.c)};
     predictions.push_back(shares(path, mask.pixels, answers.c, top));
     if (!options.masks.empty()) write_file_atomically(mask_file(options.masks, path), encode_png(mask));
-    if (pictures.wanted())
-      pictures.write(
+    if (drawn_images.wanted())
+      drawn_images.write(
           path, draw_classes(whole, decode_mask(graph, logits.data(), {whole.height, whole.width}), graph.class_names));
   }
   const std::string count = counted(static_cast<long>(options.images.size()), "image");

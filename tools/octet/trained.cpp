@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
 }
 
 FloatFile float_file(const Common& common, const MeasureOptions& options, bool boxes) {
-  if (options.pictures.empty())
+  if (options.image_paths.empty())
     throw usage_error(
         fmt::format("{}: is a float network: --images FOLDER says which images it is measured on, --preset NAME how "
                     "they become its "
@@ -50,7 +50,7 @@ FloatFile float_file(const Common& common, const MeasureOptions& options, bool b
     QuantizeOptions given{.request = {.network = options.run,
                                       .image_size = options.image_size,
                                       .outputs = options.outputs,
-                                      .images = options.pictures,
+                                      .images = options.image_paths,
                                       .threads = options.threads.value_or(0)},
                           .image = options.image};
     return open_float_file(std::move(given), boxes, common.device);

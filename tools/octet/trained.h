@@ -35,8 +35,8 @@ std::vector<std::pair<std::string, std::unique_ptr<Program>>> all_trained_progra
                                                                                    const RunDirectory& directory,
                                                                                    const std::string& device);
 
-/// Opens the float .onnx file that RUN names, with options.pictures as its images. boxes: FloatFile::ends has the head
-/// of a detector. Without LibTorch: throws Error(usage).
+/// Opens the float .onnx file that RUN names, with options.image_paths as its images. boxes: FloatFile::ends has the
+/// head of a detector. Without LibTorch: throws Error(usage).
 FloatFile float_file(const Common& common, const MeasureOptions& options, bool boxes);
 
 /// octet inspect RECIPE --stages N: measures the recipe's network on --device and prints where to cut it for N

@@ -19,7 +19,7 @@
 
 #include "src/data/transform.h"
 #include "trainers/gpu.h"
-#include "trainers/loop/gpu_pictures.h"
+#include "trainers/loop/gpu_images.h"
 #endif
 
 namespace octet {

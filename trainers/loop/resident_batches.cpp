@@ -40,7 +40,7 @@ class ResidentBatches : public Batches {
         tables_(batch.tables),
         batch_(batch.memory),
         images_(upload()) {
-    const size_t bytes = options.own_size() * sizeof(kernels::AugmentedPicture);
+    const size_t bytes = options.own_size() * sizeof(kernels::AugmentedImage);
     chosen_ = at::empty({static_cast<int64_t>(bytes)}, images_.options());
     for (Staged& staged : staged_) staged.memory = PinnedBuffer(bytes);
     const Transform& t = data.train_transform;
@@ -61,7 +61,7 @@ class ResidentBatches : public Batches {
     if (place_ + shared > order_.size()) return nullptr;
     Staged& staged = staged_[place_ / shared % staged_.size()];
     staged.copied.wait();  // its copy of 16 batches ago
-    auto* chosen = reinterpret_cast<kernels::AugmentedPicture*>(staged.memory.data());
+    auto* chosen = reinterpret_cast<kernels::AugmentedImage*>(staged.memory.data());
     const size_t first = place_ + static_cast<size_t>(options_.rank) * count;
     for (size_t i = 0; i < count; ++i) chosen[i] = draw(first + i);
     place_ += shared;
@@ -70,15 +70,15 @@ class ResidentBatches : public Batches {
     staged.copied.record(stream);
     kernels::cuda_augment(
         shape_,
-        {images_.const_data_ptr<uint8_t>(),
-         reinterpret_cast<const kernels::AugmentedPicture*>(chosen_.const_data_ptr()), tables_.const_data_ptr<float>(),
-         batch_.images.mutable_data_ptr<float>(), batch_.labels.mutable_data_ptr<int64_t>()},
+        {images_.const_data_ptr<uint8_t>(), reinterpret_cast<const kernels::AugmentedImage*>(chosen_.const_data_ptr()),
+         tables_.const_data_ptr<float>(), batch_.images.mutable_data_ptr<float>(),
+         batch_.labels.mutable_data_ptr<int64_t>()},
         stream);
     return &batch_;
   }
 
  private:
-  kernels::AugmentedPicture draw(size_t place) const {
+  kernels::AugmentedImage draw(size_t place) const {
     const size_t index = order_[place];
     Random random = random_for(epoch_, place);
     const Augmentation drawn = draw_augmentation(size_, data_.train_transform, random);
@@ -126,7 +126,7 @@ class ResidentBatches : public Batches {
   const at::Tensor tables_;
   const Labelled batch_;
   const at::Tensor images_;  // uint8, all images of data.train in its order
-  at::Tensor chosen_;        // AugmentedPicture [batch] as bytes
+  at::Tensor chosen_;        // AugmentedImage [batch] as bytes
   std::array<Staged, 16> staged_;
   kernels::AugmentShape shape_;
   Epoch epoch_;

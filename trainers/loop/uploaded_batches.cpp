@@ -22,7 +22,7 @@
 #include "src/cuda/memory.h"
 #include "src/train/model/device.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/gpu_pictures.h"
+#include "trainers/loop/gpu_images.h"
 
 namespace octet {
 namespace {
@@ -56,8 +56,8 @@ class UploadedBatches : public Batches {
         tables_(batch.tables),
         memory_(batch.memory),
         copies_(c10::impl::VirtualGuardImpl(at::kCUDA).getStreamFromGlobalPool(options.device)),
-        slots_(data.decode == Decoding::gpu ? GpuPictures::kLanes : 2) {
-    if (data.decode == Decoding::gpu) pictures_.emplace(data);
+        slots_(data.decode == Decoding::gpu ? GpuImages::kLanes : 2) {
+    if (data.decode == Decoding::gpu) gpu_images_.emplace(data);
     for (Slot& slot : slots_) {
       slot.labels = PinnedBuffer(memory_.labels.numel() * sizeof(int64_t));
       slot.device_pixels = at::empty({memory_.images.numel()}, memory_.images.options().dtype(at::kByte));
@@ -90,7 +90,7 @@ class UploadedBatches : public Batches {
     if (taken_ == end_) return nullptr;
     // nvJPEG now and then waits for all steps that are launched, so that only one is behind the running one: meanwhile
     // the batches that are sent are launched.
-    if (pictures_ && taken_ > 0) slots_[(taken_ - 1) % slots_.size()].consumed.synchronize();
+    if (gpu_images_ && taken_ > 0) slots_[(taken_ - 1) % slots_.size()].consumed.synchronize();
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return sent_ > taken_ || error_; });
@@ -171,10 +171,10 @@ class UploadedBatches : public Batches {
       stream = current_stream(options_.device);
     }
     const auto until_consumed = [&] { slot.consumed.block(copies_); };
-    if (pictures_) {
+    if (gpu_images_) {
       const int lane = static_cast<int>(sent_ % slots_.size());
-      pictures_->make(slot.batch, lane, slot.device_pixels.mutable_data_ptr<uint8_t>(), stream, until_consumed);
-      if (sent_ + 1 == loaded_) pictures_->tell();
+      gpu_images_->make(slot.batch, lane, slot.device_pixels.mutable_data_ptr<uint8_t>(), stream, until_consumed);
+      if (sent_ + 1 == loaded_) gpu_images_->tell();
     } else {
       until_consumed();
       copy_to_device(slot.device_pixels.mutable_data_ptr(), slot.batch.images.data(), slot.batch.images.size(), stream);
@@ -190,7 +190,7 @@ class UploadedBatches : public Batches {
   void load(const Epoch& epoch, long first_batch) {
     LoaderOptions loader = options_.loader(data_, epoch, first_batch);
     loader.memory = pinned_memory();
-    loader.plan = pictures_.has_value();
+    loader.plan = gpu_images_.has_value();
     loader_.emplace(*data_.train_set, data_.train, data_.train_transform, loader);
   }
 
@@ -212,7 +212,7 @@ class UploadedBatches : public Batches {
   Labelled batch_;         // the last one: the beginning of that memory
   const c10::Stream copies_;
   std::vector<Slot> slots_;  // batch b of those sent is in slot b % slots_.size()
-  std::optional<GpuPictures> pictures_;
+  std::optional<GpuImages> gpu_images_;
   std::thread sender_;
 
   std::mutex mutex_;  // guards what follows; counts are of batches since a loader was last begun anew

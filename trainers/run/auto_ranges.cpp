@@ -36,7 +36,7 @@ std::string text_of(const ChosenRanges& ranges, size_t images) {
 std::vector<at::Tensor> held_back(const Run& run) {
   const auto images = static_cast<int>(std::clamp(run.data.calibration.size() / kShare, kFewest, kMost));
   std::vector<at::Tensor> batches;
-  for (const at::Tensor& x : validation_pictures(run, images))
+  for (const at::Tensor& x : validation_inputs(run, images))
     for (const at::Tensor& part : x.split(calibration_batch(run))) batches.push_back(part);
   return batches;
 }

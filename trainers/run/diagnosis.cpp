@@ -161,7 +161,7 @@ std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vec
 std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales) try {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  const std::vector<at::Tensor> x = validation_pictures(run, kDiagnosed);
+  const std::vector<at::Tensor> x = validation_inputs(run, kDiagnosed);
   Progress progress("layers alone", kAlone, "layers");
   const NetworkCosts costs = network_costs(model, model, nullptr, x, kAlone, [&](int layer) {
     progress.update(layer + 1);

@@ -56,7 +56,7 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 /// What fails, and Ctrl-C, is said in the place of all that: it must not cost what was measured before.
 std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales = EdgeScales::fixed);
 
-// The test images that a report shows of a network of detection or segmentation (worst_pictures.cpp): those on which
+// The test images that a report shows of a network of detection or segmentation (worst_images.cpp): those on which
 // int8 loses most of what the float network has right. They are found in the evaluations; no network runs again.
 
 inline constexpr size_t kShownImages = 6;

@@ -305,7 +305,7 @@ BitSearch search_bits(const Run& run, const Weights& weights, const BitSearchOpt
                        [&](const Run& planned, const std::string& plan, QuantizedModel& model) {
                          return score(plan, *compile(planned, to_int8(planned, model)));
                        }};
-  return Search(run, weights, options, validation_pictures(run, options.images), judge).run();
+  return Search(run, weights, options, validation_inputs(run, options.images), judge).run();
 }
 
 BitSearch search_bits_unlabelled(const Run& run, const Weights& weights, const BitSearchOptions& options,

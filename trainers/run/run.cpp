@@ -258,7 +258,7 @@ QuantizedModel load_quantized(const Run& run) {
   return model;
 }
 
-std::vector<at::Tensor> validation_pictures(const Run& run, int images) {
+std::vector<at::Tensor> validation_inputs(const Run& run, int images) {
   const EvaluationSet set = run.data.validation_images();
   const size_t count = std::min<size_t>(static_cast<size_t>(images), set.indices.size());
   std::vector<at::Tensor> batches;

@@ -127,7 +127,7 @@ QuantizedModel load_quantized(const Run& run);  ///< qat.safetensors: after QAT,
 
 /// Returns `images` validation images, evenly spaced over the list, in batches of evaluate.batch_size: normalized float
 /// [N, C, H, W] on the run's device. Bits and layers are chosen on them.
-std::vector<at::Tensor> validation_pictures(const Run& run, int images);
+std::vector<at::Tensor> validation_inputs(const Run& run, int images);
 
 // Before a run starts (start.cpp): what is refused, and its directory.
 

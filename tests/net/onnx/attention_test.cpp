@@ -28,8 +28,8 @@ at::Tensor expected(const at::Tensor& x, double scale) {
 void scores(ModelBuilder& model, bool scaled_before = false, int64_t batch = -1, int64_t pixels = kHeight * kWidth) {
   model.integers("heads", {batch, kHeads, kEach, pixels});
   model.integers("sizes", {kKeys, kKeys, kValues});
-  model.integers("picture", {-1, kHeads * kValues, kHeight, kWidth});
-  model.integers("picture of v", {0, kHeads * kValues, kHeight, kWidth});
+  model.integers("to image", {-1, kHeads * kValues, kHeight, kWidth});
+  model.integers("to image of v", {0, kHeads * kValues, kHeight, kWidth});
   model.scalar("half", 0.5f);
   model.node("Reshape", {"image", "heads"}, "qkv");
   model.node("Split", {"qkv", "sizes"}, "q").output("k").output("v").integer("axis", 2);
@@ -42,8 +42,8 @@ void scores(ModelBuilder& model, bool scaled_before = false, int64_t batch = -1,
 void mix(ModelBuilder& model) {
   model.node("Transpose", {"p"}, "pt").ints("perm", {0, 1, 3, 2});
   model.node("MatMul", {"v", "pt"}, "m");
-  model.node("Reshape", {"m", "picture"}, "mixed");
-  model.node("Reshape", {"v", "picture of v"}, "values");
+  model.node("Reshape", {"m", "to image"}, "mixed");
+  model.node("Reshape", {"v", "to image of v"}, "values");
   model.node("Add", {"mixed", "values"}, "y");
 }
 
@@ -94,8 +94,8 @@ TEST(OnnxAttention, AProductMayBeReadWithAndWithoutAFactor) {
     if (!turned) model.node("Transpose", {"p"}, "pt").ints("perm", {0, 1, 3, 2});
     model.node("MatMul", {"v", turned ? "p" : "pt"}, "m");
     model.node("MatMul", {"v", "st"}, "u");
-    model.node("Reshape", {"m", "picture"}, "mixed");
-    model.node("Reshape", {"u", "picture"}, "unscaled");
+    model.node("Reshape", {"m", "to image"}, "mixed");
+    model.node("Reshape", {"u", "to image"}, "unscaled");
     model.node("Add", {"mixed", "unscaled"}, "y");
     expect_close(outputs(imported(model.bytes("y")), x),
                  expected(x, 0.5) + unscaled.reshape({x.size(0), kHeads * kValues, kHeight, kWidth}));
@@ -113,8 +113,8 @@ TEST(OnnxAttention, AProductMayBeTurnedTwiceAndScaledOnce) {
   model.node("Softmax", {"scaled"}, "p").integer("axis", 2);
   model.node("MatMul", {"v", "p"}, "m");
   model.node("MatMul", {"v", "st2"}, "u");
-  model.node("Reshape", {"m", "picture"}, "mixed");
-  model.node("Reshape", {"u", "picture"}, "unscaled");
+  model.node("Reshape", {"m", "to image"}, "mixed");
+  model.node("Reshape", {"u", "to image"}, "unscaled");
   model.node("Add", {"mixed", "unscaled"}, "y");
   const auto parts = x.reshape({x.size(0), kHeads, kEach, -1}).split_with_sizes({kKeys, kKeys, kValues}, 2);
   const at::Tensor unscaled = parts[2].matmul(parts[1].transpose(2, 3).matmul(parts[0]));
@@ -143,7 +143,7 @@ TEST(OnnxAttention, AFactorBehindATranspose) {
   model.node("Mul", {"st", "half"}, "scaled");
   model.node("Softmax", {"scaled"}, "pt").integer("axis", 2);
   model.node("MatMul", {"v", "pt"}, "m");
-  model.node("Reshape", {"m", "picture"}, "y");
+  model.node("Reshape", {"m", "to image"}, "y");
   expect_close(outputs(imported(model.bytes("y")), x), expected(x, 0.5));
 }
 
@@ -152,10 +152,10 @@ TEST(OnnxAttention, PartsOfASplitWithoutSizes) {
   const auto split = [](int64_t count) {
     ModelBuilder model(kImage, 18);
     model.integers("heads", {-1, kHeads, kEach, kHeight * kWidth});
-    model.integers("picture", {-1, kHeads * 2, kHeight, kWidth});
+    model.integers("to image", {-1, kHeads * 2, kHeight, kWidth});
     model.node("Reshape", {"image", "heads"}, "qkv");
     model.node("Split", {"qkv"}, "q").output("k").output("v").integer("axis", 2).integer("num_outputs", count);
-    model.node("Reshape", {"v", "picture"}, "y");
+    model.node("Reshape", {"v", "to image"}, "y");
     return model.bytes("y");
   };
   const at::Tensor x = images(kHeads * kEach, kHeight, kWidth);
@@ -185,7 +185,7 @@ TEST(OnnxAttention, KeysTimesQueries) {
   model.node("MatMul", {"kt", "q"}, "st");
   model.node("Softmax", {"st"}, "pt").integer("axis", 2);
   model.node("MatMul", {"v", "pt"}, "m");
-  model.node("Reshape", {"m", "picture"}, "y");
+  model.node("Reshape", {"m", "to image"}, "y");
   expect_close(outputs(imported(model.bytes("y")), x), expected(x, 1));
 }
 
@@ -194,14 +194,14 @@ TEST(OnnxAttention, OneHead) {
   const at::Tensor x = images(6, 3, 2);
   ModelBuilder model({6, 3, 2});
   model.integers("row", {-1, 6, 6});
-  model.integers("picture", {-1, 6, 3, 2});
+  model.integers("to image", {-1, 6, 3, 2});
   model.node("Reshape", {"image", "row"}, "r");
   model.node("Transpose", {"r"}, "t").ints("perm", {0, 2, 1});
   model.node("MatMul", {"t", "r"}, "s");
   model.node("Softmax", {"s"}, "p");
   model.node("MatMul", {"p", "t"}, "m");
   model.node("Transpose", {"m"}, "mt").ints("perm", {0, 2, 1});
-  model.node("Reshape", {"mt", "picture"}, "y");
+  model.node("Reshape", {"mt", "to image"}, "y");
   const at::Tensor row = x.flatten(2), pixels = row.transpose(1, 2);
   const at::Tensor mixed = pixels.matmul(row).softmax(-1).matmul(pixels);
   expect_close(outputs(imported(model.bytes("y")), x), mixed.transpose(1, 2).reshape({-1, 6, 3, 2}));
@@ -226,7 +226,7 @@ TEST(OnnxAttention, WhatItIsNotIsRefusedByName) {
   });
   expect_refusal("(Softmax): over axis 3 of heads [.., channels, pixels]; expected the channels", [](ModelBuilder& m) {
     m.node("Softmax", {"q"}, "p").integer("axis", 3);
-    m.node("Reshape", {"p", "picture"}, "y");
+    m.node("Reshape", {"p", "to image"}, "y");
   });
   expect_refusal("expected perm [0, 1, 3, 2]", [](ModelBuilder& m) {
     m.node("Transpose", {"q"}, "y").ints("perm", {0, 2, 1, 3});

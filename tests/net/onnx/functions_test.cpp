@@ -184,7 +184,7 @@ TEST(OnnxFunctions, AFactorForEachChannel) {
 }
 
 /// Pixels of 0 to 255, divided by 255, less a mean and divided by a deviation a channel, before a padded convolution.
-TEST(OnnxFunctions, TheFileNormalizesThePictureItself) {
+TEST(OnnxFunctions, TheFileNormalizesTheImageItself) {
   const at::Tensor x = at::rand({2, 3, 8, 8}) * 255;
   for (const bool one_number : {false, true}) {
     ModelBuilder model;

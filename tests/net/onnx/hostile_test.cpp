@@ -175,8 +175,8 @@ TEST(OnnxHostile, AWeightOfManyNodes) {
   expect_refused(model.bytes(last), "weights that nodes share");
 }
 
-/// A picture is no bytes of the file: the window that takes its last pixel would be 256 MB.
-TEST(OnnxHostile, ALaterPixelOfALargePicture) {
+/// An image is no bytes of the file: the window that takes its last pixel would be 256 MB.
+TEST(OnnxHostile, ALaterPixelOfALargeImage) {
   ModelBuilder model({1, 8192, 8192});
   model.integers("starts", {8190, 8190});
   model.integers("ends", {8192, 8192});

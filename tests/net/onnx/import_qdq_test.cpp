@@ -238,7 +238,7 @@ TEST(QdqImport, ATransposedConvolutionHasItsScalesAlongItsSecondAxis) {
   EXPECT_EQ(graph.nodes[2].op, Int8Op::depth_to_space);
 
   const auto codes = codes_of(graph, random_images(graph, kBatch, 5));
-  const std::vector<uint8_t>& image = codes.at("picture");
+  const std::vector<uint8_t>& image = codes.at("input codes");
   const std::vector<uint8_t>& up = codes.at(graph.nodes[2].name);
   ASSERT_EQ(up.size(), static_cast<size_t>(kBatch) * 4 * kHeight * kWidth * kOut);
   size_t at = 0;

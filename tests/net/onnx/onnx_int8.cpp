@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// onnx_int8 MODEL.onnx CHECKPOINT: an imported network with any outputs, calibrated on random pictures (all they gave),
+// onnx_int8 MODEL.onnx CHECKPOINT: an imported network with any outputs, calibrated on random images (all they gave),
 // for scripts that hold engines against each other.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace octet;
 
-constexpr int kPictures = 4;
+constexpr int kImages = 4;
 
 void convert(const std::string& file, const std::string& checkpoint) {
   const ImportedNetwork network = import_onnx(file);
@@ -31,14 +31,14 @@ void convert(const std::string& file, const std::string& checkpoint) {
   spec.activation = ActivationScheme::affine_u8;
   QuantizedModel model(prepare(fuse(network.graph), spec), weights, {});
   const Shape& shape = network.graph.nodes.front().shape;
-  std::vector<uint8_t> pixels(static_cast<size_t>(kPictures * shape.elements()));
+  std::vector<uint8_t> pixels(static_cast<size_t>(kImages * shape.elements()));
   Random random({1});
   for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random.below(256));
   const auto channels = static_cast<size_t>(shape.c);
   const Preprocessing preprocessing{.mean = std::vector<float>(channels, 0.5f),
                                     .std = std::vector<float>(channels, 0.25f)};
   const at::NoGradGuard no_grad;
-  model.forward(images_to_tensor({pixels.data(), kPictures, shape}, preprocessing.mean, preprocessing.std, at::kCPU),
+  model.forward(images_to_tensor({pixels.data(), kImages, shape}, preprocessing.mean, preprocessing.std, at::kCPU),
                 {.observe = true, .quantize = false});
   model.calibrate(CalibrationMethod::minmax, 100);
   write_checkpoint(checkpoint, model.convert(preprocessing, {}));

@@ -81,7 +81,7 @@ TEST(QdqAttention, ANumberBetweenTwoEdgesOfAttention) {
   std::vector<float> found;
   for (const Int8Node& node : back.graph.nodes)
     if (node.op == Int8Op::requantize) found.push_back(node.multiplier[0]);
-  EXPECT_EQ(found, (std::vector<float>{0.7f, 1}));  // the second behind the Reshape to a picture
+  EXPECT_EQ(found, (std::vector<float>{0.7f, 1}));  // the second behind the Reshape to an image
 }
 
 void zero_point(ModelBuilder& model, const std::string& name, char value) {
@@ -95,7 +95,7 @@ void zero_point(ModelBuilder& model, const std::string& name, char value) {
 std::string in_heads(const std::string& scale, const std::string& last_zero, const std::string& zero = "zero") {
   ModelBuilder model({8, 3, 2});
   model.integers("heads", {-1, 2, 4, 6});
-  model.integers("picture", {-1, 8, 3, 2});
+  model.integers("to image", {-1, 8, 3, 2});
   model.scalar("scale", 0.03125f);
   model.scalar("half", 0.015625f);
   zero_point(model, "zero", 0);
@@ -104,7 +104,7 @@ std::string in_heads(const std::string& scale, const std::string& last_zero, con
   model.node("Reshape", {"image_q", "heads"}, "h");
   model.node("QuantizeLinear", {"h", scale, zero}, "codes");
   model.node("DequantizeLinear", {"codes", scale, last_zero}, "reals");
-  model.node("Reshape", {"reals", "picture"}, "p");
+  model.node("Reshape", {"reals", "to image"}, "p");
   model.node("GlobalAveragePool", {"p"}, "y");
   return model.bytes("y");
 }
@@ -132,7 +132,7 @@ TEST(QdqAttention, AnotherZeroPointBehindAReshapeIsAnEdgeOfItsOwn) {
 std::string of_two_heads(bool keys_first) {
   ModelBuilder model({24, 3, 2});
   model.integers("heads", {-1, 2, 12, 6});
-  model.integers("picture", {-1, 8, 3, 2});
+  model.integers("to image", {-1, 8, 3, 2});
   model.scalar("scale", 0.03125f);
   model.scalar("share", 0.00390625f);
   zero_point(model, "zero", 0);
@@ -147,7 +147,7 @@ std::string of_two_heads(bool keys_first) {
   quantized(model, "shares", "share", "zero");
   if (!keys_first) model.node("Transpose", {"shares_q"}, "by_keys").ints("perm", {0, 1, 3, 2});
   model.node("MatMul", {"v", keys_first ? "shares_q" : "by_keys"}, "mixed");
-  model.node("Reshape", {"mixed", "picture"}, "values");
+  model.node("Reshape", {"mixed", "to image"}, "values");
   quantized(model, "values", "scale", "zero");
   model.node("GlobalAveragePool", {"values_q"}, "y");
   return model.bytes("y");

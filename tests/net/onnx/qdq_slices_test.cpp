@@ -30,8 +30,8 @@ class Codes {
   const std::vector<uint8_t>& codes_;
 };
 
-/// The picture's codes under the name image_q.
-ModelBuilder with_picture() {
+/// The image's codes under the name image_q.
+ModelBuilder with_image() {
   ModelBuilder model({kChannels, kHeight, kWidth});
   model.scalar("scale", kScale);
   model.codes("zero", {7}, /*is_signed=*/false);
@@ -57,7 +57,7 @@ Int8Graph finished(ModelBuilder& model, const std::string& x) {
 /// YOLOv5's first layer, with the scale once more behind each Slice or none.
 TEST(QdqSlices, TheFourPixelsOfABlockKeepTheirCodes) {
   for (const bool marked : {false, true}) {
-    ModelBuilder model = with_picture();
+    ModelBuilder model = with_image();
     std::vector<std::string> parts;
     for (const int64_t column : {0, 1})
       for (const int64_t row : {0, 1}) {
@@ -73,37 +73,37 @@ TEST(QdqSlices, TheFourPixelsOfABlockKeepTheirCodes) {
     const auto all = codes_of(graph, random_images(graph, kBatch, 5));
     const Int8Node& blocks = graph.nodes[graph.nodes.size() - 2];
     ASSERT_EQ(blocks.shape, (Shape{4 * kChannels, kHeight / 2, kWidth / 2}));
-    const Codes picture(all.at("picture")), found(all.at(blocks.name));
+    const Codes whole(all.at("input codes")), found(all.at(blocks.name));
     for (int n = 0; n < kBatch; ++n)
       for (int y = 0; y < kHeight; ++y)
         for (int x = 0; x < kWidth; ++x)
           for (int c = 0; c < kChannels; ++c)
             EXPECT_EQ(found.at(blocks, n, y / 2, x / 2, (x % 2 * 2 + y % 2) * kChannels + c),
-                      picture.at(graph.nodes[0], n, y, x, c));
+                      whole.at(graph.nodes[0], n, y, x, c));
   }
 }
 
 TEST(QdqSlices, SpaceToDepthKeepsCodes) {
   for (const bool marked : {false, true}) {
-    ModelBuilder model = with_picture();
+    ModelBuilder model = with_image();
     model.node("SpaceToDepth", {"image_q"}, "blocks").integer("blocksize", 2);
     if (marked) quantized(model, "blocks", "scale", "zero");
     const Int8Graph graph = finished(model, marked ? "blocks_q" : "blocks");
     const auto all = codes_of(graph, random_images(graph, kBatch, 5));
     const Int8Node& blocks = graph.nodes[graph.nodes.size() - 2];
-    const Codes picture(all.at("picture")), found(all.at(blocks.name));
+    const Codes whole(all.at("input codes")), found(all.at(blocks.name));
     for (int n = 0; n < kBatch; ++n)
       for (int y = 0; y < kHeight; ++y)
         for (int x = 0; x < kWidth; ++x)
           for (int c = 0; c < kChannels; ++c)
             EXPECT_EQ(found.at(blocks, n, y / 2, x / 2, (y % 2 * 2 + x % 2) * kChannels + c),
-                      picture.at(graph.nodes[0], n, y, x, c));
+                      whole.at(graph.nodes[0], n, y, x, c));
   }
 }
 
 /// Another scale behind the Slice: other codes for the same values.
 TEST(QdqSlices, ASliceMayHaveAScaleOfItsOwn) {
-  ModelBuilder model = with_picture();
+  ModelBuilder model = with_image();
   model.scalar("coarser", 3 * kScale);
   slice(model, "image_q", "part", {1, 2}, {3, 1});
   quantized(model, "part", "coarser", "zero");
@@ -111,11 +111,11 @@ TEST(QdqSlices, ASliceMayHaveAScaleOfItsOwn) {
   const auto all = codes_of(graph, random_images(graph, kBatch, 5));
   const Int8Node& part = graph.nodes[graph.nodes.size() - 2];
   ASSERT_EQ(part.shape, (Shape{kChannels, 3, kWidth - 2}));
-  const Codes picture(all.at("picture")), found(all.at(part.name));
+  const Codes whole(all.at("input codes")), found(all.at(part.name));
   for (int y = 0; y < 3; ++y)
     for (int x = 0; x < kWidth - 2; ++x)
       EXPECT_EQ(found.at(part, 1, y, x, 2),
-                7 + static_cast<int>(std::nearbyint((picture.at(graph.nodes[0], 1, 1 + 3 * y, 2 + x, 2) - 7) / 3.0)));
+                7 + static_cast<int>(std::nearbyint((whole.at(graph.nodes[0], 1, 1 + 3 * y, 2 + x, 2) - 7) / 3.0)));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ inline std::map<std::string, std::vector<uint8_t>> codes_of(const Int8Graph& gra
       .compile(graph, {.max_batch = kBatch})
       ->run(pixels.data(), kBatch, outputs.memory(), [&](int n, const void* data, size_t bytes) {
         const auto* first = static_cast<const uint8_t*>(data);
-        codes[n == 0 ? "picture" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
+        codes[n == 0 ? "input codes" : graph.nodes[static_cast<size_t>(n)].name].assign(first, first + bytes);
       });
   return codes;
 }

@@ -126,7 +126,7 @@ std::string run(StepBench bench, const Options& options) {
 }
 
 int main(int argc, char** argv) {
-  CLI::App app("Times octet's training step on random pictures on the GPU; prints one JSON object.");
+  CLI::App app("Times octet's training step on random images on the GPU; prints one JSON object.");
   StepBench bench;
   Options options;
   bench.optimizer.batch_size = 256;
@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   app.add_option("--scales", options.scales, "qat: fixed, observed, lsq, lsq_plus: what becomes of calibrated ranges")
       ->check(CLI::IsMember(named_scales()));
   app.add_flag("--sync-batch-norm", bench.optimizer.sync_batch_norm,
-               "several processes: BatchNorm of all their pictures");
+               "several processes: BatchNorm of all their images");
   app.add_option("--stages", bench.parallel.stages, "layers after which the network is cut, a process a part");
   app.add_option("--micro-batches", bench.parallel.micro_batches, "with --stages: parts of a batch")
       ->check(CLI::Range(1, 1024));

@@ -16,9 +16,9 @@ stages, run in the order given:
   tests      every test program with label gpu
   sanitize   compute-sanitizer's memcheck, racecheck, initcheck and synccheck on the quick cases of each
   forward    QAT's forward pass on codes (qat.forward: int8): its tests, a step beside the simulation's, compute-sanitizer
-  choose     variants of the four CIFAR-10 recipes and several seeds over all GPUs, compared on validation pictures
-  final      the four recipes as they are: float, float control, int8 on the test pictures
-  science    what QAT brings at few bits: the rows of science_plan.py, variants beside a float control, on the test pictures
+  choose     variants of the four CIFAR-10 recipes and several seeds over all GPUs, compared on validation images
+  final      the four recipes as they are: float, float control, int8 on the test images
+  science    what QAT brings at few bits: the rows of science_plan.py, variants beside a float control, on the test images
   training   a training step beside PyTorch's and other frameworks' (those that pack.sh --wheels packed)
   bench      inference beside PyTorch, octet bench with layers, three engines side by side (cuDNN compiles for minutes), charts
   parallel   two GPUs and more: QAT on all beside one, whether the networks are alike, a process killed, from data to report

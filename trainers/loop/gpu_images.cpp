@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainers/loop/gpu_pictures.h"
+#include "trainers/loop/gpu_images.h"
 
 #include <fmt/format.h>
 
@@ -15,10 +15,10 @@
 namespace octet {
 namespace {
 
-using kernels::PlacedPicture;
+using kernels::PlacedImage;
 using kernels::PlacedTile;
 using kernels::ResampleAxis;
-using kernels::ResampledPicture;
+using kernels::ResampledImage;
 static_assert(kernels::kResampleBits == kFilterBits);
 
 /// Returns how many bytes a filter takes.
@@ -66,7 +66,7 @@ GpuPlans::GpuPlans(const Batch& batch, size_t first, size_t end) : batch_(batch)
     for (const TilePlan& tile : batch.placed[i].tiles) filters += bytes_of(tile.rows) + bytes_of(tile.columns);
     tiles += batch.placed[i].tiles.size();
   }
-  tiles_ = aligned((end - first) * (is_placed(batch) ? sizeof(PlacedPicture) : sizeof(ResampledPicture)));
+  tiles_ = aligned((end - first) * (is_placed(batch) ? sizeof(PlacedImage) : sizeof(ResampledImage)));
   filters_ = tiles_ + aligned(tiles * sizeof(PlacedTile));
   bytes_ = filters_ + filters;
 }
@@ -76,25 +76,25 @@ void GpuPlans::write(const std::vector<uint8_t*>& pixels, uint8_t* out) const {
 }
 
 void GpuPlans::write_crops(const std::vector<uint8_t*>& pixels, uint8_t* out) const {
-  auto* pictures = reinterpret_cast<ResampledPicture*>(out);
+  auto* images = reinterpret_cast<ResampledImage*>(out);
   auto* filters = reinterpret_cast<int32_t*>(out + filters_);
   size_t offset = 0;
   for (size_t i = first_; i < end_; ++i) {
     const CropPlan& plan = batch_.plans[i];
-    ResampledPicture picture{.pixels = pixels[i - first_], .stride = row_bytes(plan.image)};
-    picture.rows = put(plan.rows, filters, offset);
-    picture.columns = put(plan.columns, filters, offset);
+    ResampledImage image_file{.pixels = pixels[i - first_], .stride = row_bytes(plan.image)};
+    image_file.rows = put(plan.rows, filters, offset);
+    image_file.columns = put(plan.columns, filters, offset);
     for (size_t f = 0; f < plan.filled.size(); ++f) {
       const Rectangle& r = plan.filled[f];
       const int sides[] = {r.top, r.left, r.top + r.height, r.left + r.width};
-      std::copy_n(sides, std::size(sides), picture.filled[f]);
+      std::copy_n(sides, std::size(sides), image_file.filled[f]);
     }
-    pictures[i - first_] = picture;
+    images[i - first_] = image_file;
   }
 }
 
 void GpuPlans::write_placed(const std::vector<uint8_t*>& pixels, uint8_t* out) const {
-  auto* pictures = reinterpret_cast<PlacedPicture*>(out);
+  auto* images = reinterpret_cast<PlacedImage*>(out);
   auto* tiles = reinterpret_cast<PlacedTile*>(out + tiles_);
   auto* filters = reinterpret_cast<int32_t*>(out + filters_);
   size_t offset = 0;
@@ -102,7 +102,7 @@ void GpuPlans::write_placed(const std::vector<uint8_t*>& pixels, uint8_t* out) c
   for (size_t i = first_; i < end_; ++i) {
     const PlacedPlan& plan = batch_.placed[i];
     const auto count = static_cast<int32_t>(plan.tiles.size());
-    pictures[i - first_] = {number, number + static_cast<int32_t>(plan.mixed), number + count, plan.two ? 1 : 0};
+    images[i - first_] = {number, number + static_cast<int32_t>(plan.mixed), number + count, plan.two ? 1 : 0};
     for (const TilePlan& part : plan.tiles) {
       PlacedTile tile = part.tile;
       tile.pixels = pixels[static_cast<size_t>(number)];
@@ -119,7 +119,7 @@ uint8_t* GpuPlans::own_images(const Transform& t, uint8_t* images) const {
 }
 
 kernels::PlaceBatch GpuPlans::placed(const Transform& t, const uint8_t* plans, uint8_t* images) const {
-  return {.pictures = reinterpret_cast<const PlacedPicture*>(plans),
+  return {.plans = reinterpret_cast<const PlacedImage*>(plans),
           .tiles = reinterpret_cast<const PlacedTile*>(plans + tiles_),
           .filters = reinterpret_cast<const int32_t*>(plans + filters_),
           .images = own_images(t, images)};
@@ -136,7 +136,7 @@ void GpuPlans::enqueue(const Transform& t, const uint8_t* device_plans, uint8_t*
   kernels::ResampleShape shape{count, height, width, t.channels, reversed, {}, t.outside};
   std::copy_n(t.fill.begin(), std::min<size_t>(t.fill.size(), std::size(shape.fill)), shape.fill);
   kernels::cuda_resample(shape,
-                         {.pictures = reinterpret_cast<const ResampledPicture*>(device_plans),
+                         {.plans = reinterpret_cast<const ResampledImage*>(device_plans),
                           .filters = reinterpret_cast<const int32_t*>(device_plans + filters_),
                           .images = own_images(t, images)},
                          stream);
@@ -164,13 +164,13 @@ std::string why_not_decoded(const RunData& data) {
   return "";
 }
 
-GpuPictures::GpuPictures(const RunData& data, size_t most_bytes)
+GpuImages::GpuImages(const RunData& data, size_t most_bytes)
     : data_(data), most_bytes_(most_bytes), nvjpeg_(data.train_transform.channels, kLanes) {
   say("data.decode: gpu: " + nvjpeg_.describe());
 }
 
-void GpuPictures::make(Batch& batch, int lane, uint8_t* images, CudaStream stream,
-                       const std::function<void()>& before_writing) {
+void GpuImages::make(Batch& batch, int lane, uint8_t* images, CudaStream stream,
+                     const std::function<void()>& before_writing) {
   const auto count = static_cast<size_t>(batch.size);
   for (size_t first = 0; first < count;) {
     if (first > 0) {  // the part before is in the same memory
@@ -183,25 +183,26 @@ void GpuPictures::make(Batch& batch, int lane, uint8_t* images, CudaStream strea
   }
   for (const PlannedFile& file : files_of(batch, 0, count)) {
     ++total_;
-    if (file.picture->file.empty()) ++by_cpu_[file.picture->why_cpu];
+    if (file.image_file->file.empty()) ++by_cpu_[file.image_file->why_cpu];
   }
 }
 
-size_t GpuPictures::end_of_part(Batch& batch, size_t first) const {
+size_t GpuImages::end_of_part(Batch& batch, size_t first) const {
   size_t end = first, pixels = 0;
   for (; end < static_cast<size_t>(batch.size); ++end) {
-    for (const PlannedFile& file : files_of(batch, end, end + 1)) pixels += aligned(pixel_bytes(file.picture->image));
+    for (const PlannedFile& file : files_of(batch, end, end + 1))
+      pixels += aligned(pixel_bytes(file.image_file->image));
     if (end > first && pixels > most_bytes_) break;
   }
   return end;
 }
 
-void GpuPictures::make_part(Batch& batch, size_t first, size_t end, int lane_number, uint8_t* images, CudaStream stream,
-                            const std::function<void()>& before_writing) {
+void GpuImages::make_part(Batch& batch, size_t first, size_t end, int lane_number, uint8_t* images, CudaStream stream,
+                          const std::function<void()>& before_writing) {
   Lane& lane = lanes_[lane_number];
   const std::vector<PlannedFile> files = files_of(batch, first, end);
   size_t pixel_room = 0;
-  for (const PlannedFile& file : files) pixel_room += aligned(pixel_bytes(file.picture->image));
+  for (const PlannedFile& file : files) pixel_room += aligned(pixel_bytes(file.image_file->image));
   const GpuPlans plans(batch, first, end);
   make_room(lane.plans, plans.bytes());
   make_room(lane.device_plans, plans.bytes(), "plans of images");
@@ -211,7 +212,7 @@ void GpuPictures::make_part(Batch& batch, size_t first, size_t end, int lane_num
   size_t place = 0;
   for (const PlannedFile& file : files) {
     pixels.push_back(lane.pixels.data() + place);
-    place += aligned(pixel_bytes(file.picture->image));
+    place += aligned(pixel_bytes(file.image_file->image));
   }
   plans.write(pixels, lane.plans.data());
   decode(files, pixels, lane_number, stream);
@@ -220,37 +221,38 @@ void GpuPictures::make_part(Batch& batch, size_t first, size_t end, int lane_num
   plans.enqueue(data_.train_transform, lane.device_plans.data(), images, stream);
 }
 
-void GpuPictures::decode(const std::vector<PlannedFile>& files, const std::vector<uint8_t*>& pixels, int lane_number,
-                         CudaStream stream) {
+void GpuImages::decode(const std::vector<PlannedFile>& files, const std::vector<uint8_t*>& pixels, int lane_number,
+                       CudaStream stream) {
   Lane& lane = lanes_[lane_number];
   size_t bytes = 0;
-  for (const PlannedFile& file : files) bytes += aligned(file.picture->file.size());
+  for (const PlannedFile& file : files) bytes += aligned(file.image_file->file.size());
   make_room(lane.files, bytes);
   std::vector<EncodedJpeg> encoded;
   std::vector<size_t> owners;  // their places in `files`
   uint8_t* copy = lane.files.data();
   for (size_t i = 0; i < files.size(); ++i) {
-    const ImageFile& picture = *files[i].picture;
-    if (picture.file.empty()) continue;
-    std::memcpy(copy, picture.file.data(), picture.file.size());
-    encoded.push_back({copy, picture.file.size(), pixels[i], picture.image.height, picture.image.width});
+    const ImageFile& image_file = *files[i].image_file;
+    if (image_file.file.empty()) continue;
+    std::memcpy(copy, image_file.file.data(), image_file.file.size());
+    encoded.push_back({copy, image_file.file.size(), pixels[i], image_file.image.height, image_file.image.width});
     owners.push_back(i);
-    copy += aligned(picture.file.size());
+    copy += aligned(image_file.file.size());
   }
   const NvJpeg::Refused refused = nvjpeg_.decode(lane_number, encoded, stream);
   share_among_threads(static_cast<int64_t>(refused.files.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const PlannedFile& file = files[owners[refused.files[static_cast<size_t>(i)]]];
-      decode_by_cpu(*file.picture, data_.train_transform.channels, data_.train_set->describe(file.index), refused.why);
+      decode_by_cpu(*file.image_file, data_.train_transform.channels, data_.train_set->describe(file.index),
+                    refused.why);
     }
   });
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::vector<uint8_t>& decoded = files[i].picture->image.pixels;
+    const std::vector<uint8_t>& decoded = files[i].image_file->image.pixels;
     if (!decoded.empty()) copy_to_device(pixels[i], decoded.data(), decoded.size(), stream);
   }
 }
 
-void GpuPictures::tell() {
+void GpuImages::tell() {
   if (told_ || by_cpu_.empty()) return;
   told_ = true;
   size_t images = 0;

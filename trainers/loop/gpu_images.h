@@ -32,7 +32,7 @@ inline size_t aligned(size_t bytes) { return (bytes + kDeviceAlignment - 1) / kD
 
 /// An image file of a batch, one of several where images are mosaics or mixed.
 struct PlannedFile {
-  ImageFile* picture = nullptr;
+  ImageFile* image_file = nullptr;
   size_t index = 0;  ///< into the data set
 };
 
@@ -64,17 +64,17 @@ class GpuPlans {
 
   const Batch& batch_;
   const size_t first_, end_;
-  size_t tiles_ = 0, filters_ = 0, bytes_ = 0;  // where these begin; a picture for each image comes before
+  size_t tiles_ = 0, filters_ = 0, bytes_ = 0;  // where these begin; a plan for each image comes before
 };
 
 /// Makes the batches of data.decode: gpu.
-class GpuPictures {
+class GpuImages {
  public:
   static constexpr int kLanes = 4;  ///< batches that may be under way at a time
 
   /// Tells the user who decodes. `data` must outlive it. A batch whose decoded images take more than `most_bytes` is
   /// made in parts. Throws Error(promise) if nvJPEG does not start.
-  explicit GpuPictures(const RunData& data, size_t most_bytes = size_t{1} << 30);
+  explicit GpuImages(const RunData& data, size_t most_bytes = size_t{1} << 30);
 
   /// Enqueues making the images of a planned batch as uint8 [N, H, W, C]. `before_writing` makes `stream` wait until
   /// nobody reads `images`; decoding does not. The lane's last batch must have ended. Throws Error(data) naming a file

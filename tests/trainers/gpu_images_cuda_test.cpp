@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // data.decode: gpu. What the CPU decodes becomes the loader's bytes; JPEGs that the GPU decodes differ by few levels,
 // in pixels that lie where the loader puts them.
-#include "trainers/loop/gpu_pictures.h"
+#include "trainers/loop/gpu_images.h"
 
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ void expect_equal(const RunData& data) {
   EXPECT_EQ(found.largest, 0);
 }
 
-TEST(GpuPictures, WhatTheCpuDecodesIsTheLoaders) {
+TEST(GpuImages, WhatTheCpuDecodesIsTheLoaders) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   RunData data = png_data(folder);
@@ -85,7 +85,7 @@ TEST(GpuPictures, WhatTheCpuDecodesIsTheLoaders) {
   expect_equal(data);
 }
 
-TEST(GpuPictures, GreyAndWiderThanABlock) {
+TEST(GpuImages, GreyAndWiderThanABlock) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   RunData data = folder_of(folder, ".png", [](int height, int width, int i) {
@@ -107,14 +107,14 @@ TEST(GpuPictures, GreyAndWiderThanABlock) {
   EXPECT_TRUE(actual->next()->images.cpu().equal(expected->next()->images));
 }
 
-TEST(GpuPictures, ProgressiveFilesAreDecodedByTheCpu) {
+TEST(GpuImages, ProgressiveFilesAreDecodedByTheCpu) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   expect_equal(jpeg_data(folder, /*progressive=*/true));
 }
 
 /// The bounds of recipes/README.md. A crop that were off by one pixel, or not mirrored, would differ by more.
-TEST(GpuPictures, JpegsDifferByFewLevels) {
+TEST(GpuImages, JpegsDifferByFewLevels) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   const Differences found = differences(jpeg_data(folder));
@@ -126,7 +126,7 @@ TEST(GpuPictures, JpegsDifferByFewLevels) {
 }
 
 /// nvJPEG may refuse some of these, which the CPU then decodes; its answer differs from the CPU's by few levels.
-TEST(GpuPictures, UnusualFilesAreDecodedBySomebody) {
+TEST(GpuImages, UnusualFilesAreDecodedBySomebody) {
   OCTET_NEEDS_NVJPEG();
   const std::vector<JpegForm> forms = {{.extended = true},       {.restarts = 3},          {.across = 1, .down = 1},
                                        {.across = 2, .down = 1}, {.across = 1, .down = 2}, {}};
@@ -143,7 +143,7 @@ TEST(GpuPictures, UnusualFilesAreDecodedBySomebody) {
   EXPECT_LE(found.largest, 24);
 }
 
-TEST(GpuPictures, GreyOfJpegsInColour) {
+TEST(GpuImages, GreyOfJpegsInColour) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   RunData data = jpeg_data(folder);
@@ -161,7 +161,7 @@ TEST(GpuPictures, GreyOfJpegsInColour) {
 }
 
 /// Batches whose images do not fit into the memory at once are made in parts; both lanes are used, several times.
-TEST(GpuPictures, InParts) {
+TEST(GpuImages, InParts) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   const RunData data = png_data(folder);
@@ -170,7 +170,7 @@ TEST(GpuPictures, InParts) {
   planned.plan = true;
   const size_t image = size_t{56} * 48 * 3;
   for (const size_t most : {size_t{1}, size_t{300'000}, size_t{1} << 30}) {
-    GpuPictures pictures(data, most);
+    GpuImages gpu_images(data, most);
     const Stream stream;
     const DeviceBuffer made(kBatch * image, "a batch");
     for (int epoch = 0; epoch < 2; ++epoch) {
@@ -183,7 +183,7 @@ TEST(GpuPictures, InParts) {
       for (int b = 0; expected.next(want); ++b) {
         ASSERT_TRUE(plans.next(batch));
         int writes = 0;
-        pictures.make(batch, b % GpuPictures::kLanes, made.data(), stream.get(), [&] { ++writes; });
+        gpu_images.make(batch, b % GpuImages::kLanes, made.data(), stream.get(), [&] { ++writes; });
         std::vector<uint8_t> pixels(kBatch * image);
         copy_to_host(pixels.data(), made.data(), pixels.size(), stream.get());
         stream.wait("making a batch");
@@ -194,7 +194,7 @@ TEST(GpuPictures, InParts) {
   }
 }
 
-TEST(GpuPictures, ADamagedFileIsNamed) {
+TEST(GpuImages, ADamagedFileIsNamed) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   const RunData data = folder_of(folder, ".jpg", [&](int height, int width, int i) {
@@ -205,7 +205,7 @@ TEST(GpuPictures, ADamagedFileIsNamed) {
   EXPECT_NE(message.find("107.jpg"), std::string::npos) << message;
 }
 
-TEST(GpuPictures, WhatAGpuCannotMakeIsRefused) {
+TEST(GpuImages, WhatAGpuCannotMakeIsRefused) {
   OCTET_NEEDS_NVJPEG();
   const TemporaryFolder folder;
   RunData data = png_data(folder);
