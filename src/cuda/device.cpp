@@ -95,10 +95,10 @@ class Driver {
   decltype(&cuCtxPopCurrent) pop = find<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent_v2");
 
  private:
-  template <typename Function>
-  static Function find(const char* name) {
+  template <typename FunctionKind>
+  static FunctionKind find(const char* name) {
     static void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto function = library ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
+    const auto function = library ? reinterpret_cast<FunctionKind>(::dlsym(library, name)) : nullptr;
     if (function == nullptr) throw promise_error(std::string("the NVIDIA driver has no ") + name);
     return function;
   }

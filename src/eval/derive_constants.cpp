@@ -210,7 +210,7 @@ class Derivation {
 
   void derive_table() {
     const Node& lookup = written(node().name);
-    std::vector<CurveFactors> factors(1);
+    std::vector<FunctionFactors> factors(1);
     std::vector<double> scales;
     if (lookup.groups > 1) {
       const std::vector<float>&in = parameter(lookup.name + ".input_scale"),
@@ -223,9 +223,9 @@ class Derivation {
     expect_multipliers(scales);
     if (!expect_size("table entries", stored().table.size(), 256 * factors.size())) return;
     for (size_t entry = 0; entry < stored().table.size(); ++entry)
-      expect_codes(
-          "table entry", static_cast<long>(entry), code_of(stored().table[entry]),
-          table_codes(lookup.curve, factors[entry / 256], static_cast<int>(entry % 256), edge(0), out(), code_range()));
+      expect_codes("table entry", static_cast<long>(entry), code_of(stored().table[entry]),
+                   table_codes(lookup.function, factors[entry / 256], static_cast<int>(entry % 256), edge(0), out(),
+                               code_range()));
   }
 
   void derive_exponentials() {

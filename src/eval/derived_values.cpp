@@ -22,7 +22,7 @@ DerivedCodes codes_near(double t, double within, int zero_point, const CodeRange
 }
 
 /// Returns a bound of the function's slope; the steepest is hard_swish with 1.5, unless leaky_relu's is given.
-double steepness(const Curve& curve) { return std::max(1.5, std::fabs(static_cast<double>(curve.slope))); }
+double steepness(const Function& function) { return std::max(1.5, std::fabs(static_cast<double>(function.slope))); }
 
 }  // namespace
 
@@ -47,33 +47,33 @@ LayerChannelConstants layer_constants(const LayerChannel& c) {
   return result;
 }
 
-double curve_value(const Curve& curve, double x) {
-  switch (curve.function) {
-    case Function::silu:
+double function_value(const Function& function, double x) {
+  switch (function.kind) {
+    case FunctionKind::silu:
       return x / 2 * (1 + std::tanh(x / 2));
-    case Function::hard_swish:
+    case FunctionKind::hard_swish:
       return x <= -3 ? 0 : x >= 3 ? x : (x * x + 3 * x) / 6;
-    case Function::hard_sigmoid:
+    case FunctionKind::hard_sigmoid:
       return x <= -3 ? 0 : x >= 3 ? 1 : x / 6 + 0.5;
-    case Function::sigmoid:
+    case FunctionKind::sigmoid:
       return (1 + std::tanh(x / 2)) / 2;
-    case Function::tanh: {
+    case FunctionKind::tanh: {
       const double less = std::expm1(-2 * std::fabs(x));
       return std::copysign(-less / (2 + less), x);
     }
-    case Function::gelu:
+    case FunctionKind::gelu:
       return x / 2 * std::erfc(-x * std::numbers::sqrt2 / 2);
-    case Function::leaky_relu:
-      return std::max(x, 0.0) + static_cast<double>(curve.slope) * std::min(x, 0.0);
-    case Function::mish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), by e = exp(x) or 1 / e
+    case FunctionKind::leaky_relu:
+      return std::max(x, 0.0) + static_cast<double>(function.slope) * std::min(x, 0.0);
+    case FunctionKind::mish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), by e = exp(x) or 1 / e
       const double e = std::exp(-std::fabs(x)), above = x < 0 ? e * (e + 2) : 1 + 2 * e;
       return x * above / (above + 2 * (x < 0 ? 1 : e * e));
     }
-    case Function::softplus: {
+    case FunctionKind::softplus: {
       const double e = std::exp2(-std::fabs(x) * std::numbers::log2e);
       return std::max(x, 0.0) + 2 * std::atanh(e / (2 + e));
     }
-    case Function::elu: {  // exp(x) - 1
+    case FunctionKind::elu: {  // exp(x) - 1
       const double half = std::tanh(std::min(x, 0.0) / 2);
       return std::max(x, 0.0) + 2 * half / (1 - half);
     }
@@ -81,13 +81,13 @@ double curve_value(const Curve& curve, double x) {
   return NAN;
 }
 
-DerivedCodes table_codes(const Curve& curve, const CurveFactors& factors, int byte, const QParams& x, const QParams& y,
-                         const CodeRange& range) {
+DerivedCodes table_codes(const Function& function, const FunctionFactors& factors, int byte, const QParams& x,
+                         const QParams& y, const CodeRange& range) {
   const int code = x.quant_min < 0 && byte > 127 ? byte - 256 : byte;
   const double input = factors.input * x.scale * (code - x.zero_point);
-  const double output = factors.output * curve_value(curve, input);
+  const double output = factors.output * function_value(function, input);
   // Rounded to float32 are the input, the function's value, and its quotient by the scale.
-  const double slope = factors.output * steepness(curve);
+  const double slope = factors.output * steepness(function);
   const double within = kHalfUlp * (slope * std::fabs(input) + 2 * std::fabs(output)) * kNoise + kHalfSubnormal;
   return codes_near(output / y.scale, within / y.scale, y.zero_point, range);
 }

@@ -45,13 +45,13 @@ struct CodeRange {
 };
 
 /// What a lookup multiplies its input by, and its function's value by.
-struct CurveFactors {
+struct FunctionFactors {
   double input = 1, output = 1;
 };
 
 /// Returns the codes that a lookup's table may have for the byte that stores the input's code.
-DerivedCodes table_codes(const Curve& curve, const CurveFactors& factors, int byte, const QParams& x, const QParams& y,
-                         const CodeRange& range);
+DerivedCodes table_codes(const Function& function, const FunctionFactors& factors, int byte, const QParams& x,
+                         const QParams& y, const CodeRange& range);
 
 /// Returns the codes that the network's input may have for a pixel's value in one channel.
 DerivedCodes pixel_codes(int pixel, double mean, double deviation, const QParams& y);
@@ -63,6 +63,6 @@ DerivedCodes exponential_codes(int distance, double scale);
 int nearest_code(float value, float scale, int zero_point, const CodeRange& range);
 
 /// Returns f(x), by other formulas than evaluate().
-double curve_value(const Curve& curve, double x);
+double function_value(const Function& function, double x);
 
 }  // namespace octet

@@ -124,8 +124,8 @@ void check_parameters(const Node& node) {
     fail(node, fmt::format("dropout {} is not in [0, 1)", node.dropout));
   if (node.op == Op::batch_norm && !(node.epsilon > 0 && node.epsilon <= 1))
     fail(node, fmt::format("epsilon {} is not in (0, 1]", node.epsilon));
-  if (!(node.curve.slope >= 0.0f && node.curve.slope < 1.0f))
-    fail(node, fmt::format("slope {} is not in [0, 1)", node.curve.slope));
+  if (!(node.function.slope >= 0.0f && node.function.slope < 1.0f))
+    fail(node, fmt::format("slope {} is not in [0, 1)", node.function.slope));
   if (!(node.scale > 0.0f && std::isfinite(node.scale)))
     fail(node, fmt::format("scale {} is not a positive number", node.scale));
 }
@@ -186,48 +186,49 @@ void infer_shapes(Graph& graph) {
   check_outputs(graph);
 }
 
-std::optional<Function> find_function(std::string_view name) {
-  for (const Named<Function>& row : kFunctions) {
+std::optional<FunctionKind> find_function(std::string_view name) {
+  for (const Named<FunctionKind>& row : kFunctions) {
     if (row.name == name) return row.value;
   }
   return std::nullopt;
 }
 
-std::string curve_text(const Curve& curve) {
-  const std::string name(name_in(kFunctions, curve.function));
-  return curve.function == Function::leaky_relu ? fmt::format("{} {}", name, curve.slope) : name;
+std::string function_text(const Function& function) {
+  const std::string name(name_in(kFunctions, function.kind));
+  return function.kind == FunctionKind::leaky_relu ? fmt::format("{} {}", name, function.slope) : name;
 }
 
-double evaluate(const Curve& curve, double x) {
+double evaluate(const Function& function, double x) {
   const auto hard_sigmoid = [](double v) { return std::clamp(v + 3, 0.0, 6.0) / 6; };
   const auto softplus = [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::fabs(v))); };
-  switch (curve.function) {
-    case Function::silu:
+  switch (function.kind) {
+    case FunctionKind::silu:
       return x / (1 + std::exp(-x));
-    case Function::hard_swish:
+    case FunctionKind::hard_swish:
       return x * hard_sigmoid(x);
-    case Function::hard_sigmoid:
+    case FunctionKind::hard_sigmoid:
       return hard_sigmoid(x);
-    case Function::sigmoid:
+    case FunctionKind::sigmoid:
       return 1 / (1 + std::exp(-x));
-    case Function::tanh:
+    case FunctionKind::tanh:
       return std::tanh(x);
-    case Function::gelu:
+    case FunctionKind::gelu:
       return x / 2 * (1 + std::erf(x / std::numbers::sqrt2));
-    case Function::leaky_relu:
-      return x < 0 ? x * static_cast<double>(curve.slope) : x;
-    case Function::mish:
+    case FunctionKind::leaky_relu:
+      return x < 0 ? x * static_cast<double>(function.slope) : x;
+    case FunctionKind::mish:
       return x * std::tanh(softplus(x));
-    case Function::softplus:
+    case FunctionKind::softplus:
       return softplus(x);
-    case Function::elu:
+    case FunctionKind::elu:
       return x < 0 ? std::expm1(x) : x;
   }
   return x;
 }
 
-bool never_negative(Function function) {
-  return function == Function::sigmoid || function == Function::hard_sigmoid || function == Function::softplus;
+bool never_negative(FunctionKind function) {
+  return function == FunctionKind::sigmoid || function == FunctionKind::hard_sigmoid ||
+         function == FunctionKind::softplus;
 }
 
 }  // namespace octet

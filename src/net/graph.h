@@ -13,40 +13,40 @@
 
 namespace octet {
 
-/// A function of one value, which a lookup applies. The int8 network has a table of 256 codes in its place
+/// The functions of one value, one of which a lookup applies. The int8 network has a table of 256 codes in its place
 /// (src/quant/node_constants.h).
-enum class Function { silu, hard_swish, hard_sigmoid, sigmoid, tanh, gelu, leaky_relu, mish, softplus, elu };
+enum class FunctionKind { silu, hard_swish, hard_sigmoid, sigmoid, tanh, gelu, leaky_relu, mish, softplus, elu };
 
 /// The functions by the names of their operators in model.graph.
-inline constexpr std::array<Named<Function>, 10> kFunctions = {{{Function::silu, "silu"},
-                                                                {Function::hard_swish, "hard_swish"},
-                                                                {Function::hard_sigmoid, "hard_sigmoid"},
-                                                                {Function::sigmoid, "sigmoid"},
-                                                                {Function::tanh, "tanh"},
-                                                                {Function::gelu, "gelu"},
-                                                                {Function::leaky_relu, "leaky_relu"},
-                                                                {Function::mish, "mish"},
-                                                                {Function::softplus, "softplus"},
-                                                                {Function::elu, "elu"}}};
+inline constexpr std::array<Named<FunctionKind>, 10> kFunctions = {{{FunctionKind::silu, "silu"},
+                                                                    {FunctionKind::hard_swish, "hard_swish"},
+                                                                    {FunctionKind::hard_sigmoid, "hard_sigmoid"},
+                                                                    {FunctionKind::sigmoid, "sigmoid"},
+                                                                    {FunctionKind::tanh, "tanh"},
+                                                                    {FunctionKind::gelu, "gelu"},
+                                                                    {FunctionKind::leaky_relu, "leaky_relu"},
+                                                                    {FunctionKind::mish, "mish"},
+                                                                    {FunctionKind::softplus, "softplus"},
+                                                                    {FunctionKind::elu, "elu"}}};
 
 inline constexpr float kLeakySlope = 0.01f;  ///< PyTorch's default
 
-/// A function with its parameter.
-struct Curve {
-  Function function = Function::silu;
+/// A function of one value with its parameter.
+struct Function {
+  FunctionKind kind = FunctionKind::silu;
   float slope = kLeakySlope;  ///< leaky_relu: the factor of negative values
 };
 
-std::optional<Function> find_function(std::string_view name);  ///< none if no function is called so
+std::optional<FunctionKind> find_function(std::string_view name);  ///< none if no function is called so
 
-/// Describes a curve for people and exporters: "silu", "leaky_relu 0.01".
-std::string curve_text(const Curve& curve);
+/// Describes a function for people and exporters: "silu", "leaky_relu 0.01".
+std::string function_text(const Function& function);
 
 /// Returns f(x), computed in double by PyTorch's formulas (gelu with erf).
-double evaluate(const Curve& curve, double x);
+double evaluate(const Function& function, double x);
 
 /// Whether f(x) >= 0 for every x. For x >= 0 all functions give f(x) >= 0.
-bool never_negative(Function function);
+bool never_negative(FunctionKind function);
 
 /// PyTorch's default of what is added to the variance in a BatchNorm.
 inline constexpr double kBatchNormEpsilon = 1e-5;
@@ -131,7 +131,7 @@ struct Node {
   float scale = 1.0f;              ///< matmul
   bool bias = false;               ///< conv2d, linear
   float dropout = 0.0f;            ///< dropout: the probability
-  Curve curve;                     ///< lookup
+  Function function;               ///< lookup
   double epsilon = kBatchNormEpsilon;  ///< batch_norm; after fuse also a conv2d or linear with a batch_norm
   Shape shape;                         ///< of the output; filled by infer_shapes
 

@@ -181,8 +181,8 @@ int GraphBuilder::unary(Op op, const std::string& name, int x) {
   return append({.name = name, .op = op, .inputs = {x}});
 }
 
-int GraphBuilder::lookup(Function function, const std::string& name, int x) {
-  return append({.name = name, .op = Op::lookup, .inputs = {x}, .curve = {function}});
+int GraphBuilder::lookup(FunctionKind function, const std::string& name, int x) {
+  return append({.name = name, .op = Op::lookup, .inputs = {x}, .function = {function}});
 }
 
 int GraphBuilder::join(Op op, const std::string& name, std::vector<int> inputs) {

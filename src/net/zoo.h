@@ -77,7 +77,7 @@ class GraphBuilder {
   int channel_shuffle(const std::string& name, int x, int groups);
   int dropout(const std::string& name, int x, double probability);  ///< for probability 0 no node, but x
   int unary(Op op, const std::string& name, int x);                 ///< relu, relu6, global_avg_pool, flatten
-  int lookup(Function function, const std::string& name, int x);
+  int lookup(FunctionKind function, const std::string& name, int x);
   int join(Op op, const std::string& name, std::vector<int> inputs);  ///< add, mul, concat
 
   /// Returns the graph with its shapes. The builder is then empty. outputs: nodes; none: the last one.

@@ -49,7 +49,7 @@ Attributes attributes_of(const Node& node) {
     case Op::resize_bilinear:
       return {{"factor"}, {}};
     case Op::lookup:
-      return node.curve.function == Function::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};
+      return node.function.kind == FunctionKind::leaky_relu ? Attributes{{}, {"slope"}} : Attributes{};
     default:
       return {{}, {}};
   }
@@ -78,8 +78,8 @@ class SpecReader {
     return op;
   }
 
-  Curve curve() const {
-    return {find_function(spec_.op).value_or(Function{}), static_cast<float>(number("slope", kLeakySlope))};
+  Function function() const {
+    return {find_function(spec_.op).value_or(FunctionKind{}), static_cast<float>(number("slope", kLeakySlope))};
   }
 
   void check_attributes(const Node& node) const {
@@ -166,7 +166,7 @@ Graph custom(const ModelSpec& spec) {
     const int index = static_cast<int>(graph.nodes.size());
     const std::string name = node_spec.name.empty() ? fmt::format("{}_{}", node_spec.op, index) : node_spec.name;
     const SpecReader reader(node_spec, name);
-    Node node{.name = name, .op = reader.op(), .curve = reader.curve()};
+    Node node{.name = name, .op = reader.op(), .function = reader.function()};
     reader.check_attributes(node);
     for (const std::string& input : node_spec.inputs) {
       const auto found = index_of.find(input);

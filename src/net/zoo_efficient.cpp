@@ -14,7 +14,7 @@ enum class Act { relu, silu, hard_swish };
 
 int activation(GraphBuilder& b, Act act, const std::string& name, int x) {
   if (act == Act::relu) return b.unary(Op::relu, name, x);
-  return b.lookup(act == Act::silu ? Function::silu : Function::hard_swish, name, x);
+  return b.lookup(act == Act::silu ? FunctionKind::silu : FunctionKind::hard_swish, name, x);
 }
 
 /// Appends convolution, BatchNorm and activation as `name`.0 to `name`.2, like torchvision's Conv2dNormActivation.
@@ -26,7 +26,7 @@ int conv_act(GraphBuilder& b, const std::string& name, int x, const ConvSpec& sp
 struct Excite {
   int channels;  ///< between the two convolutions
   Act act;
-  Function gate;
+  FunctionKind gate;
 };
 
 int excite(GraphBuilder& b, const std::string& name, int x, int channels, const Excite& e) {
@@ -89,7 +89,7 @@ Graph efficientnet_b0(const ModelSpec& spec) {
                              .stride = i == 0 ? stage.stride : 1,
                              .act = Act::silu,
                              .excites = true},
-                            {channels / 4, Act::silu, Function::sigmoid});
+                            {channels / 4, Act::silu, FunctionKind::sigmoid});
       channels = stage.channels;
     }
     ++index;
@@ -125,7 +125,7 @@ DenseFeatures large_blocks(GraphBuilder& b, const std::string& name, bool small,
   int x = conv_act(b, name + ".0", b.input(), {16, 3, small ? 1 : 2, 1}, kHard);
   for (size_t i = 0; i < blocks.size(); ++i) {
     x = inverted_residual(b, fmt::format("{}.{}", name, i + 1), x, blocks[i],
-                          {scaled_channels(blocks[i].expanded, 0.25), Act::relu, Function::hard_sigmoid});
+                          {scaled_channels(blocks[i].expanded, 0.25), Act::relu, FunctionKind::hard_sigmoid});
     if (i == kLow) features.low = x;
   }
   features.high = conv_act(b, name + ".16", x, {.out_channels = 960}, kHard);

@@ -110,7 +110,7 @@ Graph lraspp(GraphBuilder& b, const DenseFeatures& features, const ModelSpec& sp
   x = b.unary(Op::relu, name + ".cbr.2", x);
   int gate = b.unary(Op::global_avg_pool, name + ".scale.0", features.high);
   gate = b.conv(name + ".scale.1", gate, {.out_channels = kChannels});
-  gate = b.lookup(Function::sigmoid, name + ".scale.2", gate);
+  gate = b.lookup(FunctionKind::sigmoid, name + ".scale.2", gate);
   x = b.join(Op::mul, name + ".mul", {x, gate});
   x = b.resize(name + ".resize", x, kHigh / kLow, Op::resize_bilinear);
   const int low = b.conv(name + ".low_classifier", features.low, {.out_channels = spec.classes, .bias = true});

@@ -29,7 +29,7 @@ struct Yolox {
   /// BaseConv: convolution, BatchNorm, SiLU.
   int base(const std::string& name, int x, ConvSpec spec) {
     spec.pad = (spec.kernel - 1) / 2;
-    return b.lookup(Function::silu, name + ".act", b.conv_bn(name + ".conv", name + ".bn", x, spec));
+    return b.lookup(FunctionKind::silu, name + ".act", b.conv_bn(name + ".conv", name + ".bn", x, spec));
   }
 
   /// A convolution of 3x3 from `in` channels; of the smallest network one by channels and one of 1x1 behind it.
@@ -66,7 +66,7 @@ struct Yolox {
   std::array<int, 3> darknet(const std::string& name) {
     int x = b.conv_bn(name + ".stem.conv.conv", name + ".stem.conv.bn", b.input(),
                       {.out_channels = channels(64), .kernel = 6, .stride = 2, .pad = 2});
-    x = b.lookup(Function::silu, name + ".stem.conv.act", x);
+    x = b.lookup(FunctionKind::silu, name + ".stem.conv.act", x);
     std::array<int, 3> features{};
     for (int i = 0; i < 4; ++i) {
       const std::string stage = fmt::format("{}.dark{}", name, i + 2);

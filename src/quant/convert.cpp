@@ -128,13 +128,13 @@ class Converter {
   }
 
   void set_tables(const Node& node, Int8Node& result) const {
-    const std::vector<CurveScale> scales = curve_scales(node, params_);
+    const std::vector<FunctionScale> scales = function_scales(node, params_);
     result.table =
-        lookup_tables(node.curve, scales, edge(node.inputs[0]), result.out, {result.clamp_min, result.clamp_max});
-    result.function = curve_text(node.curve);
+        lookup_tables(node.function, scales, edge(node.inputs[0]), result.out, {result.clamp_min, result.clamp_max});
+    result.function = function_text(node.function);
     if (scales.size() == 1) return;
-    for (const CurveScale& scale : scales) result.multiplier.push_back(scale.input);
-    for (const CurveScale& scale : scales) result.multiplier.push_back(scale.output);
+    for (const FunctionScale& scale : scales) result.multiplier.push_back(scale.input);
+    for (const FunctionScale& scale : scales) result.multiplier.push_back(scale.output);
   }
 
   void set_layer(int n, Int8Node& result) const {

@@ -4,10 +4,10 @@
 // relu(s x) = s relu(x). s is chosen so that the weights that write the channel and those that read it have the same
 // range, which helps where a weight tensor has one scale. No LibTorch.
 //
-// And the same by what channels are over some images (equalize_curves.cpp), where their values differ much and a common
-// scale leaves the small ones few codes: all are brought to one range; the layers around them take the factors, and the
-// network computes the same function. On both sides of a function such as SiLU, where f(s x) is not s f(x), a lookup
-// with a table for each channel does it: y = b f(a x). Behind a relu no table is needed.
+// And the same by what channels are over some images (equalize_functions.cpp), where their values differ much and a
+// common scale leaves the small ones few codes: all are brought to one range; the layers around them take the factors,
+// and the network computes the same function. On both sides of a function such as SiLU, where f(s x) is not s f(x), a
+// lookup with a table for each channel does it: y = b f(a x). Behind a relu no table is needed.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 
 #include "src/net/graph.h"
 #include "src/quant/calibrate.h"
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 #include "src/quant/node_constants.h"
 
 namespace octet {
@@ -63,13 +63,13 @@ void require_biases(const Graph& fused);
 
 /// A convolution or linear that a lookup alone reads. readers: the layers that read the lookup, if nothing else does;
 /// else none, and the lookup's output keeps its scale.
-struct CurvePair {
+struct FunctionPair {
   int layer = 0, lookup = 0;
   std::vector<int> readers;
 };
 
 /// Returns the pairs of a fused graph in its order.
-std::vector<CurvePair> curve_pairs(const Graph& fused);
+std::vector<FunctionPair> function_pairs(const Graph& fused);
 
 /// The values of a pair for each channel, over some images.
 struct ChannelRanges {
@@ -88,8 +88,8 @@ std::vector<double> fitting_factors(std::vector<Interval> channels);
 /// Gives the pair's lookup a scale for each channel, and changes the weights around it accordingly. `power` is 1 where
 /// the output's channels are to be of one range; a layer that is not depthwise has one scale for the weights of all its
 /// input channels, and less may be better. The lookup then needs `groups` in the graph.
-void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRanges& ranges, double power,
-                    FloatParams& params);
+void equalize_function(const Graph& fused, const FunctionPair& pair, const ChannelRanges& ranges, double power,
+                       FloatParams& params);
 
 /// Returns the layer_pairs() of a fused graph with a relu or relu6 behind the first layer, of which one is depthwise.
 std::vector<LayerPair> depthwise_pairs(const Graph& fused);

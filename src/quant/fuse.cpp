@@ -227,7 +227,7 @@ void check_nodes(const Graph& graph) {
 
 bool is_nonnegative(const Node& node, const std::vector<bool>& known) {
   if (activates(node) || node.op == Op::softmax) return true;
-  if (node.op == Op::lookup && never_negative(node.curve.function)) return true;
+  if (node.op == Op::lookup && never_negative(node.function.kind)) return true;
   return traits(node.op).keeps_sign &&
          std::all_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return known[input]; });
 }

@@ -74,8 +74,8 @@ Folded fold(const Node& node, const FloatParams& params, float x_scale, const st
   return folded;
 }
 
-std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params) {
-  std::vector<CurveScale> scales(static_cast<size_t>(node.groups));
+std::vector<FunctionScale> function_scales(const Node& node, const FloatParams& params) {
+  std::vector<FunctionScale> scales(static_cast<size_t>(node.groups));
   if (scales.size() == 1) return scales;
   const std::vector<float>& input = find_parameter(params, node.name + ".input_scale", scales.size());
   const std::vector<float>& output = find_parameter(params, node.name + ".output_scale", scales.size());
@@ -89,13 +89,13 @@ std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params
   return scales;
 }
 
-std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveScale>& scales, const QParams& x,
+std::vector<uint8_t> lookup_tables(const Function& function, const std::vector<FunctionScale>& scales, const QParams& x,
                                    const QParams& y, const CodeBounds& bounds) {
   std::vector<uint8_t> tables;
-  for (const CurveScale& scale : scales) {
+  for (const FunctionScale& scale : scales) {
     for (int byte = 0; byte < 256; ++byte) {
       const int32_t code = x.is_signed() ? static_cast<int8_t>(byte) : byte;
-      const double real = scale.output * evaluate(curve, scale.input * static_cast<double>(dequantize(code, x)));
+      const double real = scale.output * evaluate(function, scale.input * static_cast<double>(dequantize(code, x)));
       tables.push_back(static_cast<uint8_t>(std::clamp(quantize(static_cast<float>(real), y), bounds.lo, bounds.hi)));
     }
   }

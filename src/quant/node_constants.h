@@ -43,18 +43,18 @@ struct CodeBounds {
 
 /// The scales of one channel of a lookup, before its function and behind it: y = output * f(input * x).
 /// src/quant/equalize.h chooses them.
-struct CurveScale {
+struct FunctionScale {
   float input = 1, output = 1;
 };
 
 /// Returns the scales of a lookup, one for all channels (which is 1) or one for each. Throws Error(promise) naming the
 /// node for one that is not positive and finite.
-std::vector<CurveScale> curve_scales(const Node& node, const FloatParams& params);
+std::vector<FunctionScale> function_scales(const Node& node, const FloatParams& params);
 
 /// Returns the tables of a lookup with these scales, [256] for each: indexed by the byte that stores the input's code,
 /// the byte that stores clamp(quantize(float(y))) of x = dequantize(code). A table has an entry for every byte, also
 /// for codes outside the input's range.
-std::vector<uint8_t> lookup_tables(const Curve& curve, const std::vector<CurveScale>& scales, const QParams& x,
+std::vector<uint8_t> lookup_tables(const Function& function, const std::vector<FunctionScale>& scales, const QParams& x,
                                    const QParams& y, const CodeBounds& bounds);
 
 /// Returns the multipliers of an int8 node before the scale of its output divides them; none for one that copies codes.

@@ -36,7 +36,7 @@ class RandomParameters {
     }
     if (node.op == Op::prelu) fill(node.name + ".weight", static_cast<size_t>(node.groups), 0.05, 0.45);
     mean_square_.push_back(mean_square(node));
-    const auto [least, most] = node.op == Op::lookup ? curve_range(static_cast<int>(n)) : reach(static_cast<int>(n));
+    const auto [least, most] = node.op == Op::lookup ? function_range(static_cast<int>(n)) : reach(static_cast<int>(n));
     const double lo = least == 0 ? 0.0 : least * random_.uniform(0.8, 1.2), hi = most * random_.uniform(0.8, 1.2);
     edges.push_back(
         prepared_.root[n] != static_cast<int>(n)
@@ -53,12 +53,12 @@ class RandomParameters {
   }
 
   /// Returns the smallest and the largest value of a lookup's function over the range of its input.
-  std::pair<double, double> curve_range(int n) const {
+  std::pair<double, double> function_range(int n) const {
     const Node& node = prepared_.graph.nodes[n];
     const auto [lo, hi] = reach(node.inputs[0]);
     double least = 0, most = 0;
     for (int i = 0; i <= kSteps; ++i) {
-      const double y = evaluate(node.curve, lo + (hi - lo) * i / kSteps);
+      const double y = evaluate(node.function, lo + (hi - lo) * i / kSteps);
       least = std::min(least, y), most = std::max(most, y);
     }
     return {prepared_.nonnegative[n] ? 0.0 : least, most};
@@ -66,15 +66,15 @@ class RandomParameters {
 
   /// Returns the mean square of a lookup's function over a normally distributed input (the nonnegative half of it where
   /// the input cannot be negative) with the input's mean square.
-  double curve_mean_square(const Node& node) const {
+  double function_mean_square(const Node& node) const {
     const int x = node.inputs[0];
     const double deviation = std::sqrt(mean_square_[x]);
     double sum = 0, weights = 0;
     for (int i = prepared_.nonnegative[x] ? 0 : -kSteps; i <= kSteps; ++i) {
-      const double z = 4.0 * i / kSteps, weight = std::exp(-z * z / 2), y = evaluate(node.curve, z * deviation);
+      const double z = 4.0 * i / kSteps, weight = std::exp(-z * z / 2), y = evaluate(node.function, z * deviation);
       sum += weight * y * y, weights += weight;
     }
-    return kept(node, sum / weights, prepared_.nonnegative[x] || never_negative(node.curve.function));
+    return kept(node, sum / weights, prepared_.nonnegative[x] || never_negative(node.function.kind));
   }
 
   /// Returns what the node's activation leaves of a mean square: half for values of either sign, all of nonnegative
@@ -120,7 +120,7 @@ class RandomParameters {
         return sum / node.shape.c;
       }
       case Op::lookup:
-        return curve_mean_square(node);
+        return function_mean_square(node);
       default:
         return kept_input(node, 0);
     }

@@ -237,11 +237,11 @@ TEST_F(PlantedFault, TablesOfAnotherFunctionOrShifted) {
   for (const char* name : {"silu", "swish", "leaky", "gelu", "mish", "elu", "softplus", "tanh", "gate"}) {
     changed(name, "table entry", [](Int8Node& n) { std::rotate(n.table.begin(), n.table.begin() + 1, n.table.end()); });
     converted(name, "table entry", [&](QuantizedNetwork& n) {
-      Curve& curve = at(n.prepared.graph, name).curve;
-      curve.function = curve.function == Function::hard_sigmoid ? Function::silu : Function::hard_sigmoid;
+      Function& function = at(n.prepared.graph, name).function;
+      function.kind = function.kind == FunctionKind::hard_sigmoid ? FunctionKind::silu : FunctionKind::hard_sigmoid;
     });
   }
-  converted("leaky", "table entry", [&](QuantizedNetwork& n) { at(n.prepared.graph, "leaky").curve.slope *= 2; });
+  converted("leaky", "table entry", [&](QuantizedNetwork& n) { at(n.prepared.graph, "leaky").function.slope *= 2; });
   changed("silu", "table entry", [](Int8Node& n) { n.table[77] ^= 1; });
   changed("gelu", "table entry",
           [](Int8Node& n) { std::rotate(n.table.begin(), n.table.begin() + 256, n.table.end()); });
@@ -295,10 +295,11 @@ TEST(DerivedValues, CodesOfWeightsRoundHalfToEven) {
 }
 
 TEST(DerivedValues, FunctionsInOtherFormsAreTheSame) {
-  for (const Named<Function>& row : kFunctions)
+  for (const Named<FunctionKind>& row : kFunctions)
     for (double x = -40; x <= 40; x += 0.037) {
-      const Curve curve{row.value, 0.3f};
-      EXPECT_NEAR(curve_value(curve, x), evaluate(curve, x), 1e-14 * (1 + std::fabs(x))) << row.name << " of " << x;
+      const Function function{row.value, 0.3f};
+      EXPECT_NEAR(function_value(function, x), evaluate(function, x), 1e-14 * (1 + std::fabs(x)))
+          << row.name << " of " << x;
     }
 }
 

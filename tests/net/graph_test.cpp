@@ -41,9 +41,10 @@ TEST(Graph, OpNamesGoBothWays) {
 }
 
 TEST(Functions, KnowTheirNamesAndFormulas) {
-  for (const std::string_view name : names_in(kFunctions)) EXPECT_EQ(curve_text({*find_function(name)}).find(name), 0u);
+  for (const std::string_view name : names_in(kFunctions))
+    EXPECT_EQ(function_text({*find_function(name)}).find(name), 0u);
   EXPECT_FALSE(find_function("relu"));
-  EXPECT_EQ(curve_text({Function::leaky_relu, 0.25f}), "leaky_relu 0.25");
+  EXPECT_EQ(function_text({FunctionKind::leaky_relu, 0.25f}), "leaky_relu 0.25");
   // At -4, -1 and 2; from the papers' formulas with ten digits.
   const std::map<std::string_view, std::vector<double>> expected = {
       {"silu", {-0.0719448398, -0.2689414214, 1.7615941560}},
@@ -57,10 +58,10 @@ TEST(Functions, KnowTheirNamesAndFormulas) {
       {"softplus", {0.0181499279, 0.3132616875, 2.1269280110}},
       {"elu", {-0.9816843611, -0.6321205588, 2}}};
   for (const auto& [name, values] : expected) {
-    const Curve curve{*find_function(name), 0.25f};
+    const Function function{*find_function(name), 0.25f};
     for (size_t i = 0; i < 3; ++i)
-      EXPECT_NEAR(evaluate(curve, std::vector{-4.0, -1.0, 2.0}[i]), values[i], 1e-9) << name;
-    EXPECT_EQ(never_negative(curve.function),
+      EXPECT_NEAR(evaluate(function, std::vector{-4.0, -1.0, 2.0}[i]), values[i], 1e-9) << name;
+    EXPECT_EQ(never_negative(function.kind),
               *std::min_element(values.begin(), values.end()) >= 0 && name != "hard_swish")
         << name;
   }
@@ -177,7 +178,7 @@ TEST(Graph, RefusesWhatDoesNotFit) {
   EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {1}}).find("not an earlier node"), std::string::npos);
   EXPECT_NE(refusal({.name = "r", .op = Op::relu, .inputs = {-1}}).find("not an earlier node"), std::string::npos);
   EXPECT_NE(refusal({.name = "d", .op = Op::dropout, .dropout = 1.0f}).find("[0, 1)"), std::string::npos);
-  EXPECT_NE(refusal({.name = "l", .op = Op::lookup, .curve = {Function::leaky_relu, -0.1f}}).find("slope -0.1"),
+  EXPECT_NE(refusal({.name = "l", .op = Op::lookup, .function = {FunctionKind::leaky_relu, -0.1f}}).find("slope -0.1"),
             std::string::npos);
   EXPECT_NE(refusal({.name = "b", .op = Op::batch_norm, .epsilon = 0}).find("epsilon 0 is not in (0, 1]"),
             std::string::npos);

@@ -61,7 +61,7 @@ class Grower {
       push(Op::prelu, [&](Node& n) { n.groups = chance(60) ? c : std::gcd(c, between(1, 3)); });
     } else {
       push(Op::lookup, [&](Node& n) {
-        n.curve = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f};
+        n.function = {kFunctions[between(0, kFunctions.size() - 1)].value, 0.1f};
         if (graph_.nodes.size() % 5 < 2) n.groups = shape().c;
       });
     }
@@ -72,7 +72,8 @@ class Grower {
   void excite() {
     const int from = last();
     if (chance(70)) push(Op::global_avg_pool);
-    push(Op::lookup, [&](Node& n) { n.curve.function = chance(50) ? Function::sigmoid : Function::hard_sigmoid; });
+    push(Op::lookup,
+         [&](Node& n) { n.function.kind = chance(50) ? FunctionKind::sigmoid : FunctionKind::hard_sigmoid; });
     const int gate = last();
     push(Op::mul, [&](Node& n) { n.inputs = {from, gate}; });
   }
@@ -150,7 +151,7 @@ class Grower {
       n.inputs.assign(op == Op::concat || op == Op::add ? 2 : 1, from);
       if (op == Op::mul) n.inputs.push_back(gate);
       if (op == Op::conv2d) n.out_channels = between(1, 8), n.bias = true;
-      if (op == Op::lookup) n.curve.function = Function::sigmoid;
+      if (op == Op::lookup) n.function.kind = FunctionKind::sigmoid;
       if (op == Op::slice) n.out_channels = 1, n.first_channel = in.c - 1;
       if (op == Op::avg_pool) n.window = {.kernel_h = std::min(2, in.h), .kernel_w = std::min(2, in.w)};
     });

@@ -44,9 +44,9 @@ Graph graph_of(const std::vector<NodeSpec>& nodes, const Shape& input) {
       const auto found = spec.attributes.find(key);
       return static_cast<int>(found == spec.attributes.end() ? fallback : found->second);
     };
-    const std::optional<Function> function = find_function(spec.op);
+    const std::optional<FunctionKind> function = find_function(spec.op);
     Node node{.name = spec.name, .op = function ? Op::lookup : op_from_name(spec.op)};
-    node.curve.function = function.value_or(Function{});
+    node.function.kind = function.value_or(FunctionKind{});
     const int kernel = number("kernel", 1), stride = number("stride", 1), pad = number("pad", 0);
     node.window = {kernel, kernel, stride, stride, even_padding(pad, pad)};
     node.out_channels = number("out_channels", 0);
@@ -172,7 +172,7 @@ std::vector<Image> walk_float(const Graph& graph, const FloatParams& params, con
       case Op::lookup:
         pixels_of(out, [&](int k, int, int, size_t at) {
           const auto scale = [&](const char* name) { return node.groups > 1 ? params.at(node.name + name)[k] : 1.0f; };
-          result[at] = scale(".output_scale") * evaluate(node.curve, scale(".input_scale") * input(0)[at]);
+          result[at] = scale(".output_scale") * evaluate(node.function, scale(".input_scale") * input(0)[at]);
         });
         break;
       case Op::subsample_pad:

@@ -14,16 +14,18 @@ namespace octet {
 namespace {
 
 constexpr QParams kX{0.05f, 120, 0, 255}, kY{0.03f, 9, 0, 255}, kFewX{0.7f, 0, -8, 7}, kFewY{0.4f, 1, 0, 15};
-constexpr Function kFunctions[] = {Function::silu,     Function::hard_swish, Function::hard_sigmoid, Function::sigmoid,
-                                   Function::tanh,     Function::gelu,       Function::leaky_relu,   Function::mish,
-                                   Function::softplus, Function::elu};
+constexpr FunctionKind kFunctions[] = {FunctionKind::silu,       FunctionKind::hard_swish, FunctionKind::hard_sigmoid,
+                                       FunctionKind::sigmoid,    FunctionKind::tanh,       FunctionKind::gelu,
+                                       FunctionKind::leaky_relu, FunctionKind::mish,       FunctionKind::softplus,
+                                       FunctionKind::elu};
 
 TEST(FunctionTables, ValuesAreThoseOfTheInt8Table) {
-  for (const Function function : kFunctions) {
+  for (const FunctionKind function : kFunctions) {
     for (const auto& [x, y] : {std::pair{kX, kY}, {kFewX, kFewY}}) {
-      const Node lookup{.op = Op::lookup, .curve = {.function = function}};
+      const Node lookup{.op = Op::lookup, .function = {.kind = function}};
       const kernels::FunctionTable table = function_table(lookup, x, y);
-      const std::vector<uint8_t> codes = lookup_tables(lookup.curve, {CurveScale()}, x, y, {y.quant_min, y.quant_max});
+      const std::vector<uint8_t> codes =
+          lookup_tables(lookup.function, {FunctionScale()}, x, y, {y.quant_min, y.quant_max});
       for (int32_t code = x.quant_min; code <= x.quant_max; ++code)
         EXPECT_EQ(table.value[code - x.quant_min], dequantize(codes[static_cast<uint8_t>(code)], y)) << code;
     }
@@ -31,15 +33,15 @@ TEST(FunctionTables, ValuesAreThoseOfTheInt8Table) {
 }
 
 TEST(FunctionTables, SlopesAreTheFunctionsWhereTheQuantizerPasses) {
-  for (const Function function : kFunctions) {
-    const Node lookup{.op = Op::lookup, .curve = {.function = function}};
+  for (const FunctionKind function : kFunctions) {
+    const Node lookup{.op = Op::lookup, .function = {.kind = function}};
     const kernels::FunctionTable table = function_table(lookup, kX, kY);
     int passing = 0;
     for (int32_t code = kX.quant_min; code <= kX.quant_max; ++code) {
       const double x = dequantize(code, kX), step = 1e-5;
-      const double left = (evaluate(lookup.curve, x) - evaluate(lookup.curve, x - step)) / step,
-                   right = (evaluate(lookup.curve, x + step) - evaluate(lookup.curve, x)) / step;
-      const double code_of_y = std::rint(static_cast<float>(evaluate(lookup.curve, x)) / kY.scale) + kY.zero_point;
+      const double left = (evaluate(lookup.function, x) - evaluate(lookup.function, x - step)) / step,
+                   right = (evaluate(lookup.function, x + step) - evaluate(lookup.function, x)) / step;
+      const double code_of_y = std::rint(static_cast<float>(evaluate(lookup.function, x)) / kY.scale) + kY.zero_point;
       const float slope = table.slope[code - kX.quant_min];
       if (code_of_y < kY.quant_min || code_of_y > kY.quant_max) {
         EXPECT_EQ(slope, 0) << code;
@@ -53,7 +55,7 @@ TEST(FunctionTables, SlopesAreTheFunctionsWhereTheQuantizerPasses) {
 }
 
 TEST(FunctionTables, AnActivationOfTheLookupClampsAndMasks) {
-  const Node lookup{.op = Op::lookup, .curve = {.function = Function::tanh}, .activation = Activation::relu};
+  const Node lookup{.op = Op::lookup, .function = {.kind = FunctionKind::tanh}, .activation = Activation::relu};
   const kernels::FunctionTable table = function_table(lookup, kX, kY);
   EXPECT_EQ(table.value[0], 0);
   EXPECT_EQ(table.slope[0], 0);

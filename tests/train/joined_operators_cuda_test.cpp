@@ -49,7 +49,7 @@ struct SiluLayer {
 
 TEST(JoinedOperatorsCuda, BatchNormWithAFunctionIsTheOperatorsApart) {
   OCTET_NEEDS_GPU();
-  const Node lookup{.op = Op::lookup, .curve = {.function = Function::silu}};
+  const Node lookup{.op = Op::lookup, .function = {.kind = FunctionKind::silu}};
   DeviceTable<kernels::FunctionTable> table(1, at::kCUDA);
   table.write({function_table(lookup, kNormalCodes, kFunctionCodes)});
   DeviceTable<kernels::EdgeQuantizer> edge(1, at::kCUDA);

@@ -60,7 +60,7 @@ bool may_scale(const Run& run, const Graph& fused) {
   const QuantRecipe& q = recipe.quant;
   const bool eight_bits = least_activation_bits(q) == 8 && q.input_bits == 8 && q.residual_bits % 8 == 0;
   return !run.ranks && recipe.parallel.stages.empty() && !repairs && eight_bits &&
-         recipe.qat.forward == QatForward::simulation && !curve_pairs(fused).empty();
+         recipe.qat.forward == QatForward::simulation && !function_pairs(fused).empty();
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ class FloatWriter {
                       .shape = node.shape,
                       .row = row,
                       .scale = node.scale,
-                      .curve = node.curve};
+                      .function = node.function};
     for (const int input : node.inputs) shared.inputs.push_back(graph_.nodes[static_cast<size_t>(input)].shape);
     if (node.op == Op::lookup && node.groups > 1) {
       shared.input_scales = to_float(tensor(node, node.name + ".input_scale"));

@@ -116,7 +116,7 @@ class QdqWriter {
     if (node.op == Int8Op::matmul) shared.scale = scale_of_product(node);
     if (node.op == Int8Op::prelu) shared.slopes = slopes(node);
     if (node.op == Int8Op::lookup) {
-      shared.curve = read_curve(node.function);
+      shared.function = read_function(node.function);
       const auto half = node.multiplier.begin() + static_cast<std::ptrdiff_t>(node.multiplier.size() / 2);
       shared.input_scales.assign(node.multiplier.begin(), half);
       shared.output_scales.assign(half, node.multiplier.end());

@@ -17,11 +17,13 @@ namespace {
 /// Whether two numbers are equal up to the file's rounding: as float32 0.16666667 is a sixth.
 bool near(NodeReader& node, double a, double b) { return std::abs(a - b) < node.network().rounding; }
 
-OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Curve& curve) {
-  return node.network().append({.op = Op::lookup, .inputs = {x.node}, .curve = curve}, node.names(), x.rank);
+OnnxValue append_lookup(NodeReader& node, const OnnxValue& x, const Function& function) {
+  return node.network().append({.op = Op::lookup, .inputs = {x.node}, .function = function}, node.names(), x.rank);
 }
 
-void lookup(NodeReader& node, const Curve& curve) { node.result(append_lookup(node, node.activation(0), curve)); }
+void lookup(NodeReader& node, const Function& function) {
+  node.result(append_lookup(node, node.activation(0), function));
+}
 
 /// Reads input i, a constant: one number for all channels of x, or one for each.
 std::vector<float> channel_numbers(NodeReader& node, int i, const OnnxValue& x) {
@@ -140,39 +142,39 @@ bool is_gelu(NodeReader& node, const OnnxValue& x, const OnnxValue& gate) {
 
 /// Whether a node is the tanh of the softplus of x, without codes between them.
 bool is_mish_gate(const Network& network, const Node& node, const OnnxValue& x) {
-  if (node.op != Op::lookup || node.curve.function != Function::tanh) return false;
+  if (node.op != Op::lookup || node.function.kind != FunctionKind::tanh) return false;
   const Node& inner = network.graph().nodes[static_cast<size_t>(node.inputs[0])];
   const bool coded = network.marks != nullptr && network.marks->edges.contains(inner.name);
-  return inner.op == Op::lookup && inner.curve.function == Function::softplus && inner.inputs[0] == x.node && !coded;
+  return inner.op == Op::lookup && inner.function.kind == FunctionKind::softplus && inner.inputs[0] == x.node && !coded;
 }
 
 /// Returns the function f if x * gate = factor * f(x): silu if the gate is factor * sigmoid(x).
-std::optional<Function> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
+std::optional<FunctionKind> gated(Network& network, const OnnxValue& x, const OnnxValue& gate) {
   const Node& node = network.node(gate);
   if (gate.shift != 0 || !x.plain() || gate.dequantized || gate.erf)  // a gate with codes of its own stays a mul
     return std::nullopt;
-  if (is_mish_gate(network, node, x)) return Function::mish;
+  if (is_mish_gate(network, node, x)) return FunctionKind::mish;
   if (node.op != Op::lookup || node.inputs[0] != x.node) return std::nullopt;
-  if (node.curve.function == Function::sigmoid) return Function::silu;
-  if (node.curve.function == Function::hard_sigmoid) return Function::hard_swish;
+  if (node.function.kind == FunctionKind::sigmoid) return FunctionKind::silu;
+  if (node.function.kind == FunctionKind::hard_sigmoid) return FunctionKind::hard_swish;
   return std::nullopt;
 }
 
 }  // namespace
 
-void sigmoid(NodeReader& node) { lookup(node, {Function::sigmoid}); }
-void hard_swish(NodeReader& node) { lookup(node, {Function::hard_swish}); }
-void tanh(NodeReader& node) { lookup(node, {Function::tanh}); }
-void mish(NodeReader& node) { lookup(node, {Function::mish}); }
-void softplus(NodeReader& node) { lookup(node, {Function::softplus}); }
+void sigmoid(NodeReader& node) { lookup(node, {FunctionKind::sigmoid}); }
+void hard_swish(NodeReader& node) { lookup(node, {FunctionKind::hard_swish}); }
+void tanh(NodeReader& node) { lookup(node, {FunctionKind::tanh}); }
+void mish(NodeReader& node) { lookup(node, {FunctionKind::mish}); }
+void softplus(NodeReader& node) { lookup(node, {FunctionKind::softplus}); }
 
 void elu(NodeReader& node) {
   const double alpha = node.real("alpha", 1.0f);
   if (alpha != 1) node.refuse(fmt::format("alpha {}; expected 1, PyTorch's nn.ELU()", alpha));
-  lookup(node, {Function::elu});
+  lookup(node, {FunctionKind::elu});
 }
 
-void leaky_relu(NodeReader& node) { lookup(node, {Function::leaky_relu, node.real("alpha", 0.01f)}); }
+void leaky_relu(NodeReader& node) { lookup(node, {FunctionKind::leaky_relu, node.real("alpha", 0.01f)}); }
 
 void prelu(NodeReader& node) {
   const OnnxValue x = node.activation(0);
@@ -186,18 +188,18 @@ void prelu(NodeReader& node) {
 
 void hard_sigmoid(NodeReader& node) {
   const double alpha = node.real("alpha", 0.2f), beta = node.real("beta", 0.5f);
-  if (near(node, alpha, 1.0 / 6) && near(node, beta, 0.5)) return lookup(node, {Function::hard_sigmoid});
+  if (near(node, alpha, 1.0 / 6) && near(node, beta, 0.5)) return lookup(node, {FunctionKind::hard_sigmoid});
   if (!std::isfinite(alpha) || !std::isfinite(beta) || node.network().marks != nullptr)
     node.refuse(fmt::format("alpha {} and beta {}; expected 1/6 and 1/2, PyTorch's", alpha, beta));
-  node.result(
-      append_lookup(node, with_numbers(node, 0, hard_sigmoid_input(node, 0, alpha, beta)), {Function::hard_sigmoid}));
+  node.result(append_lookup(node, with_numbers(node, 0, hard_sigmoid_input(node, 0, alpha, beta)),
+                            {FunctionKind::hard_sigmoid}));
 }
 
 void gelu(NodeReader& node) {
   const std::string form = node.text("approximate", "none");
   if (form != "none")
     node.refuse(fmt::format("approximate '{}'; expected none, PyTorch's nn.GELU()", shown_name(form)));
-  lookup(node, {Function::gelu});
+  lookup(node, {FunctionKind::gelu});
 }
 
 /// Keeps the erf in the value for the Mul that makes it a gelu.
@@ -215,7 +217,7 @@ bool limit_to_range(NodeReader& node, int i, double low, double high, bool only_
   if (only_gate && node.input(i).plain()) return false;
   const OnnxValue x = hard_sigmoid_input(node, i, 1 / (high - low), -low / (high - low));
   if (only_gate && !x.plain()) return false;
-  OnnxValue y = append_lookup(node, with_numbers(node, i, x), {Function::hard_sigmoid});
+  OnnxValue y = append_lookup(node, with_numbers(node, i, x), {FunctionKind::hard_sigmoid});
   y.factor = high - low;
   y.shift = low;
   node.result(std::move(y));
@@ -293,10 +295,10 @@ void mul(NodeReader& node) {
   for (const int i : {0, 1}) {
     const OnnxValue x = node.scaled_input(i), gate = node.scaled_input(1 - i);
     if (is_gelu(node, x, gate)) {
-      OnnxValue y = append_lookup(node, x, {Function::gelu});
+      OnnxValue y = append_lookup(node, x, {FunctionKind::gelu});
       return times(node, y, 2 * x.factor * gate.factor);
     }
-    const std::optional<Function> function = gated(network, x, gate);
+    const std::optional<FunctionKind> function = gated(network, x, gate);
     if (!function) continue;
     OnnxValue y = append_lookup(node, x, {*function});
     y.factor = gate.factor;

@@ -27,8 +27,8 @@ class Importer {
   [[noreturn]] void fail(const std::string& what) const { throw data_error(fmt::format("{}: {}", file_.name, what)); }
 
   /// Calls function() and turns its errors into errors of the file at `place`.
-  template <typename Function>
-  auto guarded(const std::string& place, const Function& function) {
+  template <typename FunctionKind>
+  auto guarded(const std::string& place, const FunctionKind& function) {
     try {
       return function();
     } catch (const Error& error) {

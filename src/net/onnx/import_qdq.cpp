@@ -112,8 +112,9 @@ class Int8Maker {
     if (has_weight(node.op)) set_weights(layer, y_scale, y);
     if (residual >= 0) y.residual_multiplier = static_cast<float>(edge(residual).scale / y_scale);
     if (node.op == Op::lookup) {
-      y.table = lookup_tables(node.curve, {CurveScale()}, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
-      y.function = curve_text(node.curve);
+      y.table =
+          lookup_tables(node.function, {FunctionScale()}, edge(node.inputs[0]), y.out, {y.clamp_min, y.clamp_max});
+      y.function = function_text(node.function);
     }
     if (node.op == Op::softmax) y.exponentials = softmax_table(edge(node.inputs[0]));
     set_multipliers(node, y_scale, y);

@@ -58,8 +58,8 @@ void check_multipliers(const Int8Graph& graph, const Int8Node& node) {
 /// Other runtimes compute the function in reals, so the table must be its codes, up to rounding.
 void check_table(const Int8Graph& graph, const Int8Node& node) {
   if (node.op != Int8Op::lookup) return;
-  const std::optional<Curve> curve = read_curve(node.function);
-  if (!curve)
+  const std::optional<Function> function = read_function(node.function);
+  if (!function)
     fail(node,
          fmt::format("its table was made from '{}', which has no form in ONNX here{}", node.function, kNotOctets));
   const QParams& in = graph.nodes[static_cast<size_t>(node.inputs[0])].out;
@@ -68,7 +68,7 @@ void check_table(const Int8Graph& graph, const Int8Node& node) {
     const double input = scaled ? node.multiplier[channel] : 1;
     const double output = scaled ? node.multiplier[node.multiplier.size() / 2 + channel] : 1;
     for (int32_t code = in.quant_min; code <= in.quant_max; ++code) {
-      const auto value = static_cast<float>(output * evaluate(*curve, input * dequantize(code, in)));
+      const auto value = static_cast<float>(output * evaluate(*function, input * dequantize(code, in)));
       const int32_t expected = std::clamp(quantize(value, node.out), node.clamp_min, node.clamp_max);
       const uint8_t byte = node.table[256 * channel + static_cast<uint8_t>(code)];
       const int32_t found = node.out.is_signed() ? static_cast<int8_t>(byte) : byte;

@@ -165,7 +165,7 @@ void max_pool(NodeReader& node) {
   // Zeros of a Pad can be the maximum, unless another value of the window is never less.
   const Node& before = node.network().node(x);
   const bool positive = before.op == Op::relu || before.op == Op::relu6 ||
-                        (before.op == Op::lookup && never_negative(before.curve.function));
+                        (before.op == Op::lookup && never_negative(before.function.kind));
   const Padding& pad = window.pad;
   const bool inside =
       2 * std::max(pad.top, pad.bottom) <= window.kernel_h && 2 * std::max(pad.left, pad.right) <= window.kernel_w;

@@ -110,15 +110,15 @@ struct SharedNode {
   float scale = 1;                                 ///< matmul
   std::vector<float> slopes;                       ///< prelu: one for each group
   std::vector<float> input_scales, output_scales;  ///< lookup: one for each channel, or none
-  std::optional<Curve> curve;                      ///< lookup
+  std::optional<Function> function;                ///< lookup
 };
 
 /// Appends the nodes that compute a shared node's operator from the values x, and returns their result. Throws
 /// Error(usage) naming the node if ONNX cannot express it.
 std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std::vector<std::string>& x);
 
-/// Undoes curve_text(). Returns none for any other text.
-std::optional<Curve> read_curve(const std::string& text);
+/// Undoes function_text(). Returns none for any other text.
+std::optional<Function> read_function(const std::string& text);
 
 /// Returns for each node of a Graph or Int8Graph whether its value is [N, C] in ONNX: octet's linear layers give
 /// [C, 1, 1], ONNX's Gemm [N, C].

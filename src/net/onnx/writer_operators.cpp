@@ -32,34 +32,34 @@ std::string gelu(OnnxWriter& writer, const std::string& name, const std::string&
 
 /// Before opset 14 there is no HardSwish, before 18 no Mish, before 20 no Gelu: then the function is several nodes, of
 /// which the last is called `name`.
-std::string lookup(OnnxWriter& writer, const Curve& curve, const std::string& name, const std::string& x) {
-  switch (curve.function) {
-    case Function::silu:
+std::string lookup(OnnxWriter& writer, const Function& function, const std::string& name, const std::string& x) {
+  switch (function.kind) {
+    case FunctionKind::silu:
       return writer.node("Mul", name, {x, writer.node("Sigmoid", name + "/Sigmoid", {x})});
-    case Function::hard_swish:
+    case FunctionKind::hard_swish:
       if (writer.opset() >= 14) return writer.node("HardSwish", name, {x});
       return writer.node("Mul", name, {x, hard_sigmoid(writer, name + "/HardSigmoid", x)});
-    case Function::hard_sigmoid:
+    case FunctionKind::hard_sigmoid:
       return hard_sigmoid(writer, name, x);
-    case Function::sigmoid:
+    case FunctionKind::sigmoid:
       return writer.node("Sigmoid", name, {x});
-    case Function::tanh:
+    case FunctionKind::tanh:
       return writer.node("Tanh", name, {x});
-    case Function::gelu:
+    case FunctionKind::gelu:
       return writer.opset() >= 20 ? writer.node("Gelu", name, {x}) : gelu(writer, name, x);
-    case Function::leaky_relu: {
+    case FunctionKind::leaky_relu: {
       const std::string y = writer.node("LeakyRelu", name, {x});
-      writer.real_attribute("alpha", curve.slope);
+      writer.real_attribute("alpha", function.slope);
       return y;
     }
-    case Function::mish: {
+    case FunctionKind::mish: {
       if (writer.opset() >= 18) return writer.node("Mish", name, {x});
       const std::string softplus = writer.node("Softplus", name + "/Softplus", {x});
       return writer.node("Mul", name, {x, writer.node("Tanh", name + "/Tanh", {softplus})});
     }
-    case Function::softplus:
+    case FunctionKind::softplus:
       return writer.node("Softplus", name, {x});
-    case Function::elu:
+    case FunctionKind::elu:
       return writer.node("Elu", name, {x});
   }
   return x;
@@ -181,9 +181,9 @@ std::string by_channel(OnnxWriter& writer, const SharedNode& node, const std::st
 
 std::string scaled_lookup(OnnxWriter& writer, const SharedNode& node, const std::string& x) {
   const std::string& name = node.name;
-  if (node.input_scales.empty()) return lookup(writer, node.curve.value(), name, x);
+  if (node.input_scales.empty()) return lookup(writer, node.function.value(), name, x);
   const std::string in = by_channel(writer, node, name + "/Mul", x, ".input_scale", node.input_scales);
-  const std::string y = lookup(writer, node.curve.value(), name + "/function", in);
+  const std::string y = lookup(writer, node.function.value(), name + "/function", in);
   return by_channel(writer, node, name, y, ".output_scale", node.output_scales);
 }
 
@@ -255,16 +255,16 @@ std::string write_operator(OnnxWriter& writer, const SharedNode& node, const std
   throw fail("has no form in ONNX here");
 }
 
-std::optional<Curve> read_curve(const std::string& text) {
+std::optional<Function> read_function(const std::string& text) {
   const size_t space = text.find(' ');
-  const std::optional<Function> function = find_function(text.substr(0, space));
-  if (!function) return std::nullopt;
-  Curve curve{*function};
-  if (*function != Function::leaky_relu) return space == std::string::npos ? std::optional(curve) : std::nullopt;
+  const std::optional<FunctionKind> kind = find_function(text.substr(0, space));
+  if (!kind) return std::nullopt;
+  Function function{*kind};
+  if (*kind != FunctionKind::leaky_relu) return space == std::string::npos ? std::optional(function) : std::nullopt;
   if (space == std::string::npos) return std::nullopt;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + space + 1, end, curve.slope);
-  return error == std::errc() && stop == end ? std::optional(curve) : std::nullopt;
+  const auto [stop, error] = std::from_chars(text.data() + space + 1, end, function.slope);
+  return error == std::errc() && stop == end ? std::optional(function) : std::nullopt;
 }
 
 }  // namespace octet

@@ -72,27 +72,27 @@ struct MadeAgain : torch::autograd::SavedVariableHooks {
 
 }  // namespace
 
-at::Tensor applied(const Curve& curve, const at::Tensor& x) {
-  switch (curve.function) {
-    case Function::silu:
+at::Tensor applied(const Function& function, const at::Tensor& x) {
+  switch (function.kind) {
+    case FunctionKind::silu:
       return at::silu(x);
-    case Function::hard_swish:
+    case FunctionKind::hard_swish:
       return at::hardswish(x);
-    case Function::hard_sigmoid:
+    case FunctionKind::hard_sigmoid:
       return at::hardsigmoid(x);
-    case Function::sigmoid:
+    case FunctionKind::sigmoid:
       return at::sigmoid(x);
-    case Function::tanh:
+    case FunctionKind::tanh:
       return at::tanh(x);
-    case Function::gelu:
+    case FunctionKind::gelu:
       return at::gelu(x);
-    case Function::leaky_relu:
-      return at::leaky_relu(x, curve.slope);
-    case Function::mish:
+    case FunctionKind::leaky_relu:
+      return at::leaky_relu(x, function.slope);
+    case FunctionKind::mish:
       return at::mish(x);
-    case Function::softplus:
+    case FunctionKind::softplus:
       return at::softplus(x);
-    case Function::elu:
+    case FunctionKind::elu:
       return at::elu(x);
   }
   return x;

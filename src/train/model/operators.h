@@ -19,7 +19,7 @@
 namespace octet {
 
 /// Returns f(x).
-at::Tensor applied(const Curve& curve, const at::Tensor& x);
+at::Tensor applied(const Function& function, const at::Tensor& x);
 
 /// Returns the convolution of x with weight [K, C / groups, R, S] of x's type and bias [K] (or undefined). Padding may
 /// differ from side to side.

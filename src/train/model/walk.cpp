@@ -33,8 +33,8 @@ at::Tensor batch_norm(const at::Tensor& x, const BatchNormTensors& t, const Node
 /// Returns whether the node's backward pass needs its output, so that nobody may overwrite it.
 bool keeps_output(const Node& node) {
   if (node.op == Op::relu || node.op == Op::relu6 || node.op == Op::softmax) return true;
-  const Function f = node.curve.function;
-  return node.op == Op::lookup && (f == Function::sigmoid || f == Function::tanh);
+  const FunctionKind f = node.function.kind;
+  return node.op == Op::lookup && (f == FunctionKind::sigmoid || f == FunctionKind::tanh);
 }
 
 at::Tensor scaled(const at::Tensor& x, double scale) { return scale == 1 ? x : at::mul(x, scale); }
@@ -95,7 +95,7 @@ struct Step {
       if (node.groups == 1) return value;
       return at::mul(value, weights.at(node.name + scale).to(value.scalar_type()).view({1, -1, 1, 1}));
     };
-    const at::Tensor y = by_channel(applied(node.curve, by_channel(x, ".input_scale")), ".output_scale");
+    const at::Tensor y = by_channel(applied(node.function, by_channel(x, ".input_scale")), ".output_scale");
     return exact ? y.to(at::kFloat) : y;
   }
 

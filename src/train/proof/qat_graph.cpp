@@ -195,7 +195,7 @@ class QatGraphProgram : public TorchProgram {
       case Op::lookup: {
         const Rounding& r = layer.epilogue.rounding;
         const std::vector<uint8_t> tables =
-            lookup_tables(node.curve, curve_scales(node, params), edges_[node.inputs[0]], out, {r.lo, r.hi});
+            lookup_tables(node.function, function_scales(node, params), edges_[node.inputs[0]], out, {r.lo, r.hi});
         layer.table = tensor_of(centred_table(tables, out), device_);
         break;
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 #include "src/train/qat/joined_operators.h"
 
 #include <ATen/ops/tensor.h>
@@ -15,10 +15,10 @@ namespace octet {
 namespace {
 
 /// Returns f' of all values, as the backward pass of LibTorch's function gives it, in double.
-std::vector<double> slopes_of(const Curve& curve, const std::vector<double>& values) {
+std::vector<double> slopes_of(const Function& function, const std::vector<double>& values) {
   const c10::AutoGradMode with_gradients(true);
   const at::Tensor x = at::tensor(values, at::kDouble).set_requires_grad(true);
-  const at::Tensor slopes = torch::autograd::grad({applied(curve, x).sum()}, {x})[0].contiguous();
+  const at::Tensor slopes = torch::autograd::grad({applied(function, x).sum()}, {x})[0].contiguous();
   const double* const first = slopes.const_data_ptr<double>();
   return {first, first + slopes.numel()};
 }
@@ -47,13 +47,13 @@ kernels::FunctionTable function_table(const Node& lookup, const QParams& x, cons
   std::vector<bool> passes;
   for (int32_t code = x.quant_min; code <= x.quant_max; ++code) {
     reals.push_back(static_cast<double>(dequantize(code, x)));
-    const auto value = static_cast<float>(evaluate(lookup.curve, reals.back()));
+    const auto value = static_cast<float>(evaluate(lookup.function, reals.back()));
     passes.push_back(activation.passes(value));
     values.push_back(activation(value));
   }
   std::vector<uint8_t> inside(values.size());
   kernels::fake_quantize(values.data(), values.size(), y, values.data(), inside.data());
-  const std::vector<double> slopes = slopes_of(lookup.curve, reals);
+  const std::vector<double> slopes = slopes_of(lookup.function, reals);
   kernels::FunctionTable table{};
   for (size_t i = 0; i < values.size(); ++i) {
     table.value[i] = values[i];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/train/qat/quantized_model.h"
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>

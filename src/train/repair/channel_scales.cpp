@@ -39,14 +39,14 @@ Graph with_channel_scales(Graph graph, const std::function<bool(const std::strin
 
 ChannelScales::ChannelScales(QuantizedModel& model)
     : model_(model),
-      pairs_(curve_pairs(model.prepared().graph)),
+      pairs_(function_pairs(model.prepared().graph)),
       depthwise_(depthwise_pairs(model.prepared().graph)),
       least_(model.prepared().graph.nodes.size()),
       largest_(least_.size()) {}
 
 void ChannelScales::see(const at::Tensor& x) {
   std::vector<bool> wanted(least_.size());
-  for (const CurvePair& pair : pairs_) wanted[pair.layer] = wanted[pair.lookup] = true;
+  for (const FunctionPair& pair : pairs_) wanted[pair.layer] = wanted[pair.lookup] = true;
   see(x, wanted);
 }
 
@@ -96,15 +96,15 @@ ScaledNetwork ChannelScales::scaled(Graph graph, const Weights& weights, double 
   const Prepared& prepared = model_.prepared();
   FloatParams params = float_params(weights);
   ScaledNetwork result{.graph = std::move(graph), .weights = {}, .lookups = {}};
-  for (const CurvePair& pair : pairs_) {
+  for (const FunctionPair& pair : pairs_) {
     const Node& lookup = prepared.graph.nodes[pair.lookup];
     ChannelRanges ranges{channels(pair.layer), channels(pair.lookup)};
     const QParams& codes = prepared.range[pair.lookup];
     for (Interval& channel : ranges.input)
-      channel = told_apart(lookup.curve, channel, codes.quant_max - codes.quant_min);
+      channel = told_apart(lookup.function, channel, codes.quant_max - codes.quant_min);
     const double differ = std::max(spread(ranges.input), pair.readers.empty() ? 0 : spread(ranges.output));
     if (differ < least_spread) continue;
-    equalize_curve(prepared.graph, pair, ranges, power, params);
+    equalize_function(prepared.graph, pair, ranges, power, params);
     result.lookups.push_back(lookup.name);
     for (Node& node : result.graph.nodes)
       if (node.name == lookup.name) node.groups = node.shape.c;

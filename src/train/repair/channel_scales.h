@@ -41,7 +41,7 @@ class ChannelScales {
   Weights depthwise_equalized(const Weights& weights) const;
 
   /// Returns the network `graph`, whose fused form is the model's, with a scale for each channel where the channels'
-  /// ranges differ by at least `least_spread`. power: as of equalize_curve().
+  /// ranges differ by at least `least_spread`. power: as of equalize_function().
   ScaledNetwork scaled(Graph graph, const Weights& weights, double least_spread, double power) const;
 
   /// What a scaled network must leave of the error: functions with a table for each channel cost time, since they run
@@ -59,7 +59,7 @@ class ChannelScales {
   std::vector<Interval> channels(int node) const;
 
   QuantizedModel& model_;
-  std::vector<CurvePair> pairs_;
+  std::vector<FunctionPair> pairs_;
   std::vector<LayerPair> depthwise_;
   std::vector<at::Tensor> least_, largest_;  ///< by node, [C]; undefined where none was seen
 };

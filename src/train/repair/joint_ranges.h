@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 #include "src/train/qat/quantized_model.h"
 
 namespace octet {

@@ -52,17 +52,17 @@ Int8Graph with_flatten() {
 Int8Graph with_functions(ActivationScheme scheme) {
   GraphBuilder builder("functions", {3, 9, 9}, false);
   int x = builder.conv("conv", 0, {.out_channels = 8, .kernel = 3, .pad = 1, .bias = true});
-  for (const Named<Function>& function : kFunctions) {
+  for (const Named<FunctionKind>& function : kFunctions) {
     x = builder.lookup(function.value, std::string(function.name), x);
     x = builder.conv(std::string(function.name) + "_next", x, {.out_channels = 8, .bias = true});
   }
   int factor =
       builder.conv("squeeze", builder.unary(Op::global_avg_pool, "mean", x), {.out_channels = 8, .bias = true});
-  factor = builder.lookup(Function::hard_sigmoid, "gate", factor);
+  factor = builder.lookup(FunctionKind::hard_sigmoid, "gate", factor);
   x = builder.join(Op::mul, "excite", {x, factor});
   x = builder.join(Op::mul, "square", {x, x});
   factor = builder.linear("row", builder.unary(Op::global_avg_pool, "mean_2", x), 8);
-  factor = builder.lookup(Function::sigmoid, "row_gate", factor);
+  factor = builder.lookup(FunctionKind::sigmoid, "row_gate", factor);
   x = builder.join(Op::mul, "excite_2", {x, factor});
   builder.linear("fc", builder.unary(Op::global_avg_pool, "pool", x), 4);
   QuantSpec spec;

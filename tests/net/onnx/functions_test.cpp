@@ -10,9 +10,9 @@ namespace {
 
 using namespace test;
 
-const Curve& last_curve(const ImportedNetwork& network) {
+const Function& last_function(const ImportedNetwork& network) {
   EXPECT_EQ(network.graph.nodes.back().op, Op::lookup);
-  return network.graph.nodes.back().curve;
+  return network.graph.nodes.back().function;
 }
 
 TEST(OnnxFunctions, EachOperator) {
@@ -46,7 +46,7 @@ TEST(OnnxFunctions, AValueTimesItsSigmoidIsOneLookup) {
                gate_first ? std::vector<std::string>{"gate", "image"} : std::vector<std::string>{"image", "gate"}, "y");
     const ImportedNetwork network = imported(model.bytes("y"));
     EXPECT_EQ(network.graph.nodes.size(), 2u);
-    EXPECT_EQ(last_curve(network).function, Function::silu);
+    EXPECT_EQ(last_function(network).kind, FunctionKind::silu);
     expect_close(outputs(network, x), at::silu(x));
   }
   ModelBuilder hard;
@@ -65,7 +65,7 @@ TEST(OnnxFunctions, MishInPieces) {
                gate_first ? std::vector<std::string>{"gate", "image"} : std::vector<std::string>{"image", "gate"}, "y");
     const ImportedNetwork network = imported(model.bytes("y"));
     EXPECT_EQ(network.graph.nodes.size(), 2u);
-    EXPECT_EQ(last_curve(network).function, Function::mish);
+    EXPECT_EQ(last_function(network).kind, FunctionKind::mish);
     expect_close(outputs(network, x), at::mish(x));
   }
   ModelBuilder other;  // of another value's softplus
@@ -100,7 +100,7 @@ TEST(OnnxFunctions, HardSwishInPieces) {
     }
     const ImportedNetwork network = imported(model.bytes("y"));
     EXPECT_EQ(network.graph.nodes.size(), 2u);
-    EXPECT_EQ(last_curve(network).function, Function::hard_swish);
+    EXPECT_EQ(last_function(network).kind, FunctionKind::hard_swish);
     expect_close(outputs(network, x), at::hardswish(x));
   }
 }
@@ -127,7 +127,7 @@ TEST(OnnxFunctions, GeluInPieces) {
     }
     const ImportedNetwork network = imported(model.bytes("y"));
     EXPECT_EQ(network.graph.nodes.size(), 2u);
-    EXPECT_EQ(last_curve(network).function, Function::gelu);
+    EXPECT_EQ(last_function(network).kind, FunctionKind::gelu);
     expect_close(outputs(network, x), at::gelu(x));
   }
 }

@@ -89,7 +89,7 @@ TEST(QdqImport, FourBitCodesAndAFlattenComeBack) {
   x = builder.unary(Op::relu6, "relu6", x);
   x = builder.unary(Op::flatten, "flatten", x);
   x = builder.linear("hidden", x, 12);
-  x = builder.lookup(Function::leaky_relu, "leaky", x);
+  x = builder.lookup(FunctionKind::leaky_relu, "leaky", x);
   builder.linear("fc", x, 4);
   const Graph graph = builder.finish();
   QuantSpec spec = uniform_bits(4, 4);

@@ -33,9 +33,9 @@ Int8Graph zoo_network(const std::string& name) {
 Int8Graph with_sums() {
   GraphBuilder builder("sums", {3, 9, 9}, false);
   int x = builder.conv("stem", 0, {.out_channels = 8, .kernel = 3, .pad = 1, .bias = true});
-  x = builder.lookup(Function::silu, "silu", x);
+  x = builder.lookup(FunctionKind::silu, "silu", x);
   const int y = builder.conv("branch", x, {.out_channels = 8, .bias = true});
-  x = builder.join(Op::add, "own", {builder.lookup(Function::silu, "silu_2", y), x});
+  x = builder.join(Op::add, "own", {builder.lookup(FunctionKind::silu, "silu_2", y), x});
   x = builder.join(Op::add, "fused", {builder.conv("last", x, {.out_channels = 8, .bias = true}), x});
   x = builder.unary(Op::relu, "relu", x);
   builder.linear("fc", builder.unary(Op::global_avg_pool, "gap", x), 4);

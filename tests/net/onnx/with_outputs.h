@@ -12,7 +12,7 @@ inline Int8Graph with_outputs(ActivationScheme scheme) {
   GraphBuilder builder("outputs", {3, 9, 9}, false);
   const int features = builder.conv("features", 0, {.out_channels = 8, .kernel = 3, .pad = 1, .bias = true});
   const int pixels = builder.conv("pixels", features, {.out_channels = 2, .bias = true});
-  const int gate = builder.lookup(Function::sigmoid, "gate", features);
+  const int gate = builder.lookup(FunctionKind::sigmoid, "gate", features);
   const int up = builder.resize("up", features, 2);
   const int mean = builder.unary(Op::global_avg_pool, "mean", features);
   const int fc = builder.linear("fc", mean, 4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr int kSamples = 4096;     // of an interval
 constexpr int kWithin = 64;        // more of each interval within it, which has those of wider ones, too
 constexpr double kWorthIt = 0.02;  // an end that is not flat is within the tolerance for a few samples, too
 
-/// Returns where a curve is to be evaluated for intervals within each other, in ascending order.
+/// Returns where a function is to be evaluated for intervals within each other, in ascending order.
 std::vector<double> places(const std::vector<Interval>& nested) {
   std::vector<double> x;
   for (const auto& [lo, hi] : nested) {
@@ -28,7 +28,7 @@ std::vector<double> places(const std::vector<Interval>& nested) {
   return x;
 }
 
-/// Returns told_apart() of the values x, in ascending order, of which the curve makes f.
+/// Returns told_apart() of the values x, in ascending order, of which the function makes f.
 Interval told_apart(std::span<const double> x, std::span<const double> f, int steps) {
   const auto [least, most] = std::minmax_element(f.begin(), f.end());
   const double tolerance = (*most - *least) / steps / 2, worth = (x.back() - x.front()) * kWorthIt;
@@ -52,11 +52,11 @@ Interval told_apart(std::span<const double> x, std::span<const double> f, int st
 
 }  // namespace
 
-Interval told_apart(const Curve& curve, const Interval& values, int steps) {
+Interval told_apart(const Function& function, const Interval& values, int steps) {
   if (!(values.lo < values.hi)) return values;
   const std::vector<double> x = places({values});
   std::vector<double> f(x.size());
-  std::transform(x.begin(), x.end(), f.begin(), [&](double at) { return evaluate(curve, at); });
+  std::transform(x.begin(), x.end(), f.begin(), [&](double at) { return evaluate(function, at); });
   return told_apart(x, f, steps);
 }
 
@@ -71,8 +71,9 @@ std::vector<Interval> told_apart(const std::vector<Interval>& nested, const Prep
   for (const int lookup : lookups) {
     const Node& node = prepared.graph.nodes[lookup];
     const int steps = prepared.range[lookup].quant_max - prepared.range[lookup].quant_min;
-    for (const CurveScale& scale : curve_scales(node, params)) {
-      std::transform(x.begin(), x.end(), f.begin(), [&](double at) { return evaluate(node.curve, scale.input * at); });
+    for (const FunctionScale& scale : function_scales(node, params)) {
+      std::transform(x.begin(), x.end(), f.begin(),
+                     [&](double at) { return evaluate(node.function, scale.input * at); });
       for (size_t k = 0; k < nested.size(); ++k) {
         if (!(nested[k].lo < nested[k].hi)) continue;
         const auto first = std::lower_bound(x.begin(), x.end(), nested[k].lo) - x.begin();

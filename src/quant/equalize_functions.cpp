@@ -51,10 +51,10 @@ double factor(const Interval& channel, double down) {
 
 }  // namespace
 
-std::vector<CurvePair> curve_pairs(const Graph& fused) {
+std::vector<FunctionPair> function_pairs(const Graph& fused) {
   const std::vector<Node>& nodes = fused.nodes;
   const std::vector<std::vector<int>> readers = readers_of(fused);
-  std::vector<CurvePair> pairs;
+  std::vector<FunctionPair> pairs;
   for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
     const Node& lookup = nodes[n];
     if (lookup.op != Op::lookup || lookup.groups > 1 || lookup.shape.c == 1) continue;
@@ -62,7 +62,7 @@ std::vector<CurvePair> curve_pairs(const Graph& fused) {
     const Node& first = nodes[layer];
     if (!has_weight(first.op) || first.inputs.size() != 1 || first.activation != Activation::none) continue;
     if (readers[layer].size() != 1) continue;
-    CurvePair pair{.layer = layer, .lookup = n, .readers = {}};
+    FunctionPair pair{.layer = layer, .lookup = n, .readers = {}};
     const bool only_layers = std::all_of(readers[n].begin(), readers[n].end(), [&](int reader) {
       if (reader == kUser) return false;
       const std::vector<int>& inputs = nodes[reader].inputs;
@@ -103,8 +103,8 @@ std::vector<double> fitting_factors(std::vector<Interval> channels) {
   return factors;
 }
 
-void equalize_curve(const Graph& fused, const CurvePair& pair, const ChannelRanges& ranges, double power,
-                    FloatParams& params) {
+void equalize_function(const Graph& fused, const FunctionPair& pair, const ChannelRanges& ranges, double power,
+                       FloatParams& params) {
   const Node& lookup = fused.nodes[pair.lookup];
   std::vector<float> input, output;
   for (const double factor : fitting_factors(ranges.input)) input.push_back(static_cast<float>(factor));

@@ -74,16 +74,16 @@ std::vector<Interval> channels(const Graph& graph, const FloatParams& params, in
   return ranges;
 }
 
-ChannelRanges ranges_of(const Graph& graph, const FloatParams& params, const CurvePair& pair) {
+ChannelRanges ranges_of(const Graph& graph, const FloatParams& params, const FunctionPair& pair) {
   ChannelRanges ranges{channels(graph, params, pair.layer), channels(graph, params, pair.lookup)};
-  for (Interval& channel : ranges.input) channel = told_apart(graph.nodes[pair.lookup].curve, channel, kSteps);
+  for (Interval& channel : ranges.input) channel = told_apart(graph.nodes[pair.lookup].function, channel, kSteps);
   return ranges;
 }
 
-TEST(EqualizeCurves, PairsAreLookupsOfALayerAlone) {
+TEST(EqualizeFunctions, PairsAreLookupsOfALayerAlone) {
   const Graph graph = two_layers();
   std::string text;
-  for (const CurvePair& pair : curve_pairs(graph)) {
+  for (const FunctionPair& pair : function_pairs(graph)) {
     text += graph.nodes[pair.layer].name + "-" + graph.nodes[pair.lookup].name + ":";
     for (const int reader : pair.readers) text += " " + graph.nodes[reader].name;
     text += "; ";
@@ -91,11 +91,11 @@ TEST(EqualizeCurves, PairsAreLookupsOfALayerAlone) {
   EXPECT_EQ(text, "expand-f1: depthwise; depthwise-f2: grouped; grouped-f3: narrow; narrow-f4:; last-f5: fc; ");
 }
 
-TEST(EqualizeCurves, WhatElseReadsTheLayerOrTheLookupKeepsItsScale) {
+TEST(EqualizeFunctions, WhatElseReadsTheLayerOrTheLookupKeepsItsScale) {
   const auto pairs_of = [](const std::vector<NodeSpec>& nodes, const std::vector<int>& outputs = {}) {
     Graph graph = fuse(graph_of(nodes));
     if (!outputs.empty()) graph.outputs = outputs;
-    return curve_pairs(graph);
+    return function_pairs(graph);
   };
   const std::vector<NodeSpec> chain = {conv_of("a", 4), node_of("s", "silu"), conv_of("b", 4)};
   EXPECT_EQ(pairs_of(chain).at(0).readers, std::vector<int>{3});
@@ -109,24 +109,24 @@ TEST(EqualizeCurves, WhatElseReadsTheLayerOrTheLookupKeepsItsScale) {
   EXPECT_TRUE(sum.at(0).readers.empty());
 }
 
-TEST(EqualizeCurves, TheFunctionStaysAndChannelsFillOneRange) {
+TEST(EqualizeFunctions, TheFunctionStaysAndChannelsFillOneRange) {
   for (const double power : {1.0, 0.5}) {
     Graph graph = two_layers();
     const FloatParams before = uneven_params(graph);
     FloatParams after = before;
-    const std::vector<CurvePair> pairs = curve_pairs(graph);
-    for (const CurvePair& pair : pairs) {
+    const std::vector<FunctionPair> pairs = function_pairs(graph);
+    for (const FunctionPair& pair : pairs) {
       const ChannelRanges ranges = ranges_of(graph, before, pair);
       EXPECT_GT(spread(ranges.input), 1.5) << graph.nodes[pair.lookup].name;
-      equalize_curve(graph, pair, ranges, power, after);
+      equalize_function(graph, pair, ranges, power, after);
     }
     Graph scaled = graph;
-    for (const CurvePair& pair : pairs) scaled.nodes[pair.lookup].groups = scaled.nodes[pair.lookup].shape.c;
+    for (const FunctionPair& pair : pairs) scaled.nodes[pair.lookup].groups = scaled.nodes[pair.lookup].shape.c;
     for (const Image& image : images(graph.nodes[0].shape)) {
       const Image a = walk_float(graph, before, image).back(), b = walk_float(scaled, after, image).back();
       for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5 * (1 + std::fabs(a[i]))) << i;
     }
-    for (const CurvePair& pair : pairs) {
+    for (const FunctionPair& pair : pairs) {
       const std::vector<Interval> outputs = channels(scaled, after, pair.lookup);
       const double moved = spread(outputs) / spread(channels(graph, before, pair.lookup));
       if (pair.readers.empty()) {
@@ -148,7 +148,7 @@ TEST(EqualizeCurves, TheFunctionStaysAndChannelsFillOneRange) {
 
 /// For channels -6..140 and -5..2 a range in the proportions of the second wastes less: the first leaves out 1.7 bits
 /// of it, while in one of the first's proportions the second would have 4.1 bits less.
-TEST(EqualizeCurves, FactorsByHand) {
+TEST(EqualizeFunctions, FactorsByHand) {
   const std::vector<double> like = fitting_factors({{-1, 1}, {-2, 2}, {-4, 4}});
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(like[i], std::exp2(i - 1), 1e-12);
   const std::vector<double> unlike = fitting_factors({{-6, 140}, {-5, 2}});

@@ -6,24 +6,24 @@
 #include <numeric>
 
 #include "src/quant/calibrate.h"
-#include "src/quant/curves.h"
+#include "src/quant/functions.h"
 
 namespace octet {
 namespace {
 
 /// The definition: every value beyond the interval gives f within half a step of what its end gives.
-void expect_within_half_a_step(const Curve& curve, const Interval& values, const Interval& part, int steps) {
+void expect_within_half_a_step(const Function& function, const Interval& values, const Interval& part, int steps) {
   double low = INFINITY, high = -INFINITY, off = 0;
   for (double x = values.lo; x <= values.hi; x += 0.001) {
-    const double f = evaluate(curve, x);
+    const double f = evaluate(function, x);
     low = std::min(low, f), high = std::max(high, f);
-    off = std::max(off, std::abs(f - evaluate(curve, std::clamp(x, part.lo, part.hi))));
+    off = std::max(off, std::abs(f - evaluate(function, std::clamp(x, part.lo, part.hi))));
   }
-  EXPECT_LE(off, (high - low) / steps / 2 * 1.01) << curve_text(curve);
+  EXPECT_LE(off, (high - low) / steps / 2 * 1.01) << function_text(function);
 }
 
-TEST(CurveRanges, SiluIsFlatFarBelowZero) {
-  const Curve silu{Function::silu};
+TEST(FunctionRanges, SiluIsFlatFarBelowZero) {
+  const Function silu{FunctionKind::silu};
   const Interval part = told_apart(silu, {-40, 10}, 255);
   // f(x) = -(10 + 0.278) / 255 / 2 = -0.02015 at x = -5.63
   EXPECT_NEAR(part.lo, -5.63, 0.02);
@@ -33,12 +33,12 @@ TEST(CurveRanges, SiluIsFlatFarBelowZero) {
   EXPECT_GT(told_apart(silu, {-40, 10}, 15).lo, -3.5);         // those of four bits less
 }
 
-TEST(CurveRanges, EveryFunctionKeepsItsCodes) {
+TEST(FunctionRanges, EveryFunctionKeepsItsCodes) {
   for (const auto& [f, name] : kFunctions) {
     for (const Interval& values : {Interval{-30, 30}, Interval{-3, 50}, Interval{-50, 2}, Interval{1, 2}})
       expect_within_half_a_step({f}, values, told_apart({f}, values, 255), 255);
   }
-  const Interval part = told_apart({Function::sigmoid}, {-30, 30}, 255);
+  const Interval part = told_apart({FunctionKind::sigmoid}, {-30, 30}, 255);
   EXPECT_NEAR(part.lo, -6.24, 0.03);  // sigmoid(-6.24) = 1 / 510
   EXPECT_NEAR(part.hi, 6.24, 0.03);
 }
@@ -54,7 +54,7 @@ Prepared convolution_and_silu() {
 }
 
 /// A channel whose input is halved before the function needs its codes twice as far down.
-TEST(CurveRanges, TheCutHoldsForEachChannel) {
+TEST(FunctionRanges, TheCutHoldsForEachChannel) {
   const Prepared prepared = convolution_and_silu();
   FloatParams params = {{"silu.input_scale", {1, 1}}, {"silu.output_scale", {1, 1}}};
   const Statistics seen{.lo = -40, .hi = 10, .seen = 1, .histogram = {}};
@@ -63,12 +63,12 @@ TEST(CurveRanges, TheCutHoldsForEachChannel) {
   EXPECT_NEAR(told_apart(seen, prepared, lookups, params).lo, -5.63, 0.02);
   params.at("silu.input_scale")[1] = 0.5f;
   const double lo = told_apart(seen, prepared, lookups, params).lo;
-  EXPECT_NEAR(lo, 2 * told_apart(Curve{Function::silu}, {-20, 5}, 255).lo, 1e-9);
+  EXPECT_NEAR(lo, 2 * told_apart(Function{FunctionKind::silu}, {-20, 5}, 255).lo, 1e-9);
   EXPECT_LT(lo, -12);
 }
 
-/// Each of several intervals is cut where it would be alone, though the curve is evaluated once for all.
-TEST(CurveRanges, IntervalsWithinEachOtherAreCutAsAlone) {
+/// Each of several intervals is cut where it would be alone, though the function is evaluated once for all.
+TEST(FunctionRanges, IntervalsWithinEachOtherAreCutAsAlone) {
   const Prepared prepared = convolution_and_silu();
   const FloatParams params = {{"silu.input_scale", {1, 0.5f}}, {"silu.output_scale", {1, 1}}};
   std::vector<Interval> nested;
@@ -88,13 +88,13 @@ TEST(CurveRanges, IntervalsWithinEachOtherAreCutAsAlone) {
   EXPECT_EQ(told_apart(nested, prepared, {}, params).size(), nested.size());
 }
 
-TEST(CurveRanges, AConstantStaysAsItIs) {
-  const Interval part = told_apart({Function::hard_sigmoid}, {-20, -10}, 255);
+TEST(FunctionRanges, AConstantStaysAsItIs) {
+  const Interval part = told_apart({FunctionKind::hard_sigmoid}, {-20, -10}, 255);
   EXPECT_EQ(part.lo, -20);
   EXPECT_EQ(part.hi, -10);
 }
 
-TEST(CurveRanges, ClippedStatisticsKeepEveryValue) {
+TEST(FunctionRanges, ClippedStatisticsKeepEveryValue) {
   Observer observer(ObserverKind::histogram);
   std::vector<float> x;
   for (int i = -2000; i <= 1000; ++i) x.push_back(static_cast<float>(i) / 50);

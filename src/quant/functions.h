@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What functions of single values such as SiLU, which an int8 network looks up in a table (Node::curve), tell apart: of
-// an edge that only such functions read, other values need no codes of their own.
+// What functions of single values such as SiLU, which an int8 network looks up in a table (Node::function), tell apart:
+// of an edge that only such functions read, other values need no codes of their own.
 #pragma once
 
 #include <vector>
@@ -16,13 +16,13 @@ struct Interval {
   double lo = 0, hi = 0;
 };
 
-/// Returns the part of `values` outside of which the curve is flat: clipping to it changes no f(x) by more than half of
-/// one of `steps` equal steps of f over `values`. SiLU of values down to -20 is flat below about -6.
-Interval told_apart(const Curve& curve, const Interval& values, int steps);
+/// Returns the part of `values` outside of which the function is flat: clipping to it changes no f(x) by more than half
+/// of one of `steps` equal steps of f over `values`. SiLU of values down to -20 is flat below about -6.
+Interval told_apart(const Function& function, const Interval& values, int steps);
 
 /// Returns the parts of intervals within each other, the widest first, as far as `lookups`, which are only_lookups() of
-/// a node, tell its values apart in any channel. params: has the scales of lookups that have them. Each channel's curve
-/// is evaluated once for all intervals.
+/// a node, tell its values apart in any channel. params: has the scales of lookups that have them. Each channel's
+/// function is evaluated once for all intervals.
 std::vector<Interval> told_apart(const std::vector<Interval>& nested, const Prepared& prepared,
                                  const std::vector<int>& lookups, const FloatParams& params);
 
