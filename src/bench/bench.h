@@ -81,19 +81,19 @@ struct BenchResult {
   double median_ms = 0, p99_ms = 0;
   double images_per_second = 0;  ///< batch / median
   long multiply_adds = 0;        ///< of one batch
-  /// On the GPU alone, by its events: images and logits stay there. 0 for an engine on the host.
+  /// Time of one batch on the GPU alone, by its events: images and logits stay there. 0 for an engine on the host.
   double device_ms = 0, device_p99_ms = 0;
-  /// From host memory to host memory, where a batch is copied while the previous one is computed (Program::submit). 0
-  /// for an engine on the host.
+  /// Rate from host memory to host memory where a batch is copied while the previous one is computed
+  /// (Program::submit). 0 for an engine on the host.
   double overlapped_images_per_second = 0;
-  /// For one image (EnergyMeter): on the GPU while batches overlap, for an engine on the host without the GPU's.
+  /// Energy of one image (EnergyMeter): on the GPU while batches overlap, for an engine on the host without the GPU's.
   /// 0 if there is no counter, or if the measurement took less than a second.
   double gpu_joules = 0, cpu_joules = 0;
   double gpu_watts = 0;
   std::optional<ChipRates> rates = {};  ///< of the GPU, for the floors of layers
-  /// By node. On the host it is the time between taps: a tap waits for each layer and may copy its output to the
-  /// graph's layout, so the sum exceeds median_ms; compare layers with each other. On the GPU each node is replayed by
-  /// itself between events; nodes without a kernel take 0.
+  /// The time of each node. On the host it is the time between taps: a tap waits for each layer and may copy its output
+  /// to the graph's layout, so the sum exceeds median_ms; compare layers with each other. On the GPU each node is
+  /// replayed by itself between events; nodes without a kernel take 0.
   std::vector<LayerTime> layers;
 };
 
@@ -190,7 +190,7 @@ struct ConvBench {
   std::vector<ConvRow> convs;
   int compared = 0;                             ///< rows that all contestants ran
   std::array<double, kContestants> weighted{};  ///< milliseconds of those rows, weighted by count
-  double weighted_floor = 0;                    ///< their floors, weighted likewise
+  double weighted_floor = 0;                    ///< floors of those rows, weighted by count
   std::optional<ChipRates> rates = {};          ///< of the GPU, for floors
 };
 

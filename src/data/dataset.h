@@ -121,7 +121,7 @@ struct DatasetSpec {
   std::string split;    ///< "train" or "test"; for image_folder a subfolder of path, "" for path itself; coco: any name
   std::string classes;  ///< image_folder, coco: a file with one class on each line, in label order; "": sorted folders,
                         ///< the categories by id
-  std::vector<std::string> class_names;  ///< these two without that file: the names; for other splits than training its
+  std::vector<std::string> class_names;  ///< names of the classes without that file; another split gets training's
   int channels = 3;                      ///< image_folder, coco, synthetic: 1 or 3
   Orientation orientation = Orientation::as_stored;  ///< image_folder, coco
   int image_size = 32;                               ///< synthetic

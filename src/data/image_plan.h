@@ -36,7 +36,7 @@ struct CropPlan : ImageFile {
 std::string why_not_planned(const Transform& transform);
 
 /// Reads the image and draws what training_pixels() draws, with Fit::crop and why_not_planned() "". Throws Error(data)
-/// as it and read_image_file() do.
+/// as training_pixels() and read_image_file() do.
 CropPlan plan_crop(const Dataset& dataset, size_t index, const Transform& transform, Random& random);
 
 /// Decodes a file by the CPU after all, as Dataset::read() does, and notes why.

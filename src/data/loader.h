@@ -45,7 +45,7 @@ struct Batch {
   std::vector<size_t> indices;        ///< [size], into the data set
   std::vector<ImageSize> sizes;       ///< [size], of the images as they were read
   std::vector<CropPlan> plans;        ///< [size] in place of `images`, with LoaderOptions::plan and Fit::crop
-  std::vector<PlacedPlan> placed;     ///< [size] likewise, with another fit
+  std::vector<PlacedPlan> placed;     ///< [size] in place of `images`, with LoaderOptions::plan and another fit
 };
 
 struct LoaderOptions {
@@ -56,9 +56,8 @@ struct LoaderOptions {
   uint64_t seed = 0;
   int epoch = 0;
   int first_batch = 0;  ///< the batch to start with, to resume in the middle of an epoch
-  /// For training in several processes that share each batch of shares * batch_size images: the number of this process,
-  /// and of all. It gets the images from share * batch_size on of every batch, as a single process would have them
-  /// there.
+  /// The number of this process, and of all, where several share each batch of shares * batch_size images in training.
+  /// It gets the images from share * batch_size on of every batch, as a single process would have them there.
   int share = 0, shares = 1;
   int workers = 2;   ///< threads that decode; 0: next() decodes
   int prefetch = 4;  ///< batches that are decoded ahead, at least 1

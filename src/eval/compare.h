@@ -20,8 +20,8 @@ struct LayerDifference {
   long codes = 0;                ///< number of codes of the first program over all images
   std::vector<long> differing;   ///< number of codes that differ
   std::vector<int> largest_lsb;  ///< largest |difference| in codes (floats: in ULP, capped at the largest int)
-  /// Floats: the squares of the first program's values and of what the others differ by, summed over the images that
-  /// each other program was compared on. Their ratio says more than ULP for a program that does not promise equal
+  /// The squares, of floats, of the first program's values and of what the others differ by, summed over the images
+  /// that each other program was compared on. Their ratio says more than ULP for a program that does not promise equal
   /// codes.
   std::vector<double> signal, noise;
   std::vector<bool> shown;  ///< whether the program shows this node, else it is not compared; empty: all do
@@ -57,7 +57,7 @@ struct NamedProgram {
   Program* program;
   long images = 0;    ///< compared on the first so many images only, for slow programs; 0: all. Not for program 0
   bool exact = true;  ///< promises the reference's bytes: Engine::exact()
-  /// For each node whether the program shows its output; empty: all. Other runtimes may not show some. Not for program
+  /// Whether the program shows the output of each node; empty: all. Other runtimes may not show some. Not for program
   /// 0.
   std::vector<bool> shown = {};
 };

@@ -98,7 +98,7 @@ struct AveragePrecision {
   double ap50 = 0, ap75 = 0;               ///< of one threshold
   std::array<double, 3> ap_of_size{};      ///< of labels of an area up to 32^2, 32^2 to 96^2, and more
   std::array<double, 3> recall_of_best{};  ///< AR with at most 1, 10 and 100 detections of a class in an image
-  std::array<double, 3> recall_of_size{};  ///< AR with 100, by size as above
+  std::array<double, 3> recall_of_size{};  ///< AR with 100, of labels of the areas of ap_of_size
   struct OfClass {
     double ap = 0, ap50 = 0, ap75 = 0;
     long labels = 0;  ///< that are no crowds

@@ -120,7 +120,7 @@ class ClassScorer : public Scorer {
     }
   }
 
-  /// What finish() tells of a pixel. Masks have at most 255 classes.
+  /// What finish() writes of a pixel. Masks have at most 255 classes.
   struct PixelAnswer {
     uint8_t prediction, right;
   };

@@ -17,9 +17,9 @@ struct BitChoice {
   enum class What { weights, edge };
   int node = 0;  ///< of the fused graph
   What what = What::weights;
-  /// For each candidate number of bits: the error power of the logits over their power when this alone has so many
-  /// bits, minus that of the first candidate. Errors of layers add up nearly as if they were independent: Lin, Talathi
-  /// and Annapureddy, "Fixed point quantization of deep convolutional networks", 2016, equation 12.
+  /// The noise of each candidate number of bits: the error power of the logits over their power when this alone has so
+  /// many bits, minus that of the first candidate. Errors of layers add up nearly as if they were independent: Lin,
+  /// Talathi and Annapureddy, "Fixed point quantization of deep convolutional networks", 2016, equation 12.
   std::vector<double> noise;
 };
 

@@ -33,7 +33,7 @@ Statistics clipped(const Statistics& statistics, const Interval& interval);
 /// passes its codes on, and not the user. Else none.
 std::vector<std::vector<int>> only_lookups(const Prepared& prepared);
 
-/// Returns the statistics of a node's output as far as its lookups tell its values apart, as above.
+/// Returns the statistics of a node's output as far as its lookups tell its values apart.
 Statistics told_apart(const Statistics& statistics, const Prepared& prepared, const std::vector<int>& lookups,
                       const FloatParams& params);
 

@@ -81,11 +81,11 @@ struct DataRecipe {
       "fashion_mnist";  ///< fashion_mnist, mnist, cifar10, cifar100, image_folder, coco, voc, yolo, synthetic
   std::string path;  ///< folder, of image_folder, coco, voc and yolo or a .tar; empty: Debian's folder of fashion_mnist
   std::string train = "train";           ///< image_folder: subfolder, "" for path itself; coco: src/data/box_folder.h
-  std::string validation;                ///< likewise, images for every choice; "": cut from the training set by seed
-  std::string test = "test";             ///< likewise, images for the final figures: nothing is chosen on them
+  std::string validation;                ///< as train: images for every choice; "": cut from the training set by seed
+  std::string test = "test";             ///< as train: images for the final figures, on which nothing is chosen
   std::string test_path;                 ///< where the test images are, if not in path
   std::string classes;                   ///< image_folder, coco: file with one class on each line; empty: class_names
-  std::vector<std::string> class_names;  ///< likewise the classes; empty: sorted folders, categories
+  std::vector<std::string> class_names;  ///< names of the classes; empty: sorted folders, categories
   int ignore_index = kUnlabelled;        ///< image_folder with labels pixels: the number of pixels without a class
   bool leave_out_faults = false;         ///< boxes: images without a file and boxes without a class are left out
   double validation_fraction =
@@ -111,15 +111,15 @@ struct DataRecipe {
   int cutout = 0;
   bool random_resized_crop = false;
   double crop_area_min = 0.08;
-  std::vector<double> color_jitter;                           ///< brightness, contrast, saturation, hue; empty: none
-  int rand_augment = 0, rand_augment_magnitude = 9;           ///< operations an image; how strong they are
-  double random_erasing = 0;                                  ///< the share of images that lose a rectangle
-  double mixup_alpha = 0;                                     ///< with labels image: of the weights of two images
-  double scale = 0, translate = 0, degrees = 0, shear = 0;    ///< with another fit than crop
-  bool hsv = false;                                           ///< likewise
-  double mosaic = 0, mixup = 0;                               ///< likewise, the shares of images of several
-  double multi_scale = 0;                                     ///< likewise, by how much sizes of batches differ
-  int mosaic_off = 15;                                        ///< the last epochs of a phase, without such images
+  std::vector<double> color_jitter;                         ///< brightness, contrast, saturation, hue; empty: none
+  int rand_augment = 0, rand_augment_magnitude = 9;         ///< operations an image; how strong they are
+  double random_erasing = 0;                                ///< the share of images that lose a rectangle
+  double mixup_alpha = 0;                                   ///< with labels image: of the weights of two images
+  double scale = 0, translate = 0, degrees = 0, shear = 0;  ///< with another fit than crop
+  bool hsv = false;                                         ///< with another fit than crop: changed colours
+  double mosaic = 0, mixup = 0;  ///< with another fit than crop: shares of images made of several
+  double multi_scale = 0;        ///< with another fit than crop: by how much sizes of batches differ
+  int mosaic_off = 15;           ///< the last epochs of a phase, without mosaic and mixup
   int limit_train = 0, limit_validation = 0, limit_test = 0;  ///< uses so many images only, chosen by seed; 0: all
   int width() const { return image_width > 0 ? image_width : image_size; }  ///< of the network's input
   bool operator==(const DataRecipe&) const = default;

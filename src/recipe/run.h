@@ -23,10 +23,11 @@ struct RunDirectory {
   std::string metrics() const { return root + "/metrics.jsonl"; }         ///< a JSON object for each epoch
   std::string events() const { return root + "/events"; }                 ///< for TensorBoard
   std::string checkpoints() const { return root + "/checkpoints"; }
-  std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }  ///< for --resume
-  std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }      ///< for --resume
-  std::string float_rate() const { return checkpoints() + "/float.rate"; }                ///< see trainers/run/advice.h
-  std::string float_control_state() const { return checkpoints() + "/float_control.state.safetensors"; }  ///< likewise
+  std::string float_rate() const { return checkpoints() + "/float.rate"; }  ///< see trainers/run/advice.h
+  // States of the trainings, for --resume:
+  std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }
+  std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }
+  std::string float_control_state() const { return checkpoints() + "/float_control.state.safetensors"; }
   std::string float_weights() const { return root + "/float.safetensors"; }  ///< PyTorch names, loadable as weights
   std::string float_control() const { return root + "/float_control.safetensors"; }  ///< with qat.float_control
   std::string quantized() const { return root + "/qat.safetensors"; }                ///< weights and quantizer state

@@ -62,8 +62,8 @@ std::vector<int64_t> labels_shape(const RunData& data, int images, const Transfo
 /// Returns the transform for the largest of its input_sizes(), which is its own size without multi_scale.
 Transform largest_input(Transform transform);
 
-/// Throws Error(usage) when resident_images is on and the transform, the images or the GPU's memory do not allow it,
-/// likewise for data.decode: gpu.
+/// Throws Error(usage) when resident_images is on, or data.decode gpu, and the transform, the images or the GPU's
+/// memory do not allow it.
 void require_batches(const RunData& data, const BatchesOptions& options);
 
 /// Makes the source of batches; `data` must outlive it. On a GPU they are made from images that stay there, where that

@@ -65,8 +65,8 @@ class CpuProgram final : public Program {
     std::string name;
     std::unique_ptr<CpuStep> step;  ///< null: the output is the input's memory
     std::vector<int> inputs;        ///< nodes; for a merged lookup those of its convolution
-    /// For a convolution: the lookup that is computed with it (fusion.h), or -1. Such a convolution runs alone only for
-    /// a tap.
+    /// The lookup that is computed with this convolution (fusion.h), or -1. Such a convolution runs alone only for a
+    /// tap.
     int lookup = -1;
     int buffer = 0;  ///< node whose memory holds the output
     Shape shape;

@@ -40,8 +40,8 @@ class CudaProgram final : public Program {
  private:
   struct Layer {
     std::unique_ptr<CudaStep> step;  ///< null: the output is the input's memory
-    /// For a convolution: the lookup that is computed with it (fusion.h), or -1. Such a convolution runs alone only for
-    /// a tap.
+    /// The lookup that is computed with this convolution (fusion.h), or -1. Such a convolution runs alone only for a
+    /// tap.
     int lookup = -1;
     int group = -1;          ///< index in groups_, or -1
     int buffer = 0;          ///< the node whose memory holds the output: for a merged lookup, its convolution

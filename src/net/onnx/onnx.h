@@ -115,8 +115,9 @@ std::string write_float(const Graph& graph, const TensorFile& weights, const Pre
 /// A QDQ model that also outputs the codes of its activations, to compare another runtime's codes with octet's.
 struct ShownCodes {
   std::string model;  ///< the bytes
-  /// For each node of the Int8Graph the model's output with its codes, or the reals of a float output, as [N, C, H, W]
-  /// or [N, C]. "": the model has no such value, or has it in another order (after a Flatten of several pixels).
+  /// The name of the model's output that has the codes of each node of the Int8Graph, or the reals of a float output,
+  /// as [N, C, H, W] or [N, C]. "": the model has no such value, or has it in another order (after a Flatten of several
+  /// pixels).
   std::vector<std::string> outputs;
 };
 
