@@ -117,7 +117,7 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     ASSERT_FALSE(c.run.recipe.qat.freeze_batch_norm);
     {
       const c10::NoGradGuard no_grad;
-      const at::Tensor x = validation_pictures(c.run, 32).at(0);
+      const at::Tensor x = validation_inputs(c.run, 32).at(0);
       for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
     }
     if (far) c.weights.at("bn1.running_var").detach().mul_(1e4);
