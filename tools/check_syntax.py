@@ -27,10 +27,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A warning is an error, but those of GCC's flags and attributes that clang does not know and of what libstdc++ 12 itself uses (clang 19
 # takes std::stable_sort's temporary buffer for deprecated).
 WARNINGS = ["-Werror", "-Wno-unknown-warning-option", "-Wno-ignored-attributes", "-Wno-deprecated-declarations"]
-# Headers that take a compiler longer than most sources do, and how many sources must share some of them for precompiling to pay.
-LARGE = ["gtest/gtest.h", "fmt/format.h", "nlohmann/json.hpp", "ATen/core/Tensor.h", "ATen/TensorUtils.h", "ATen/TensorOperators.h",
-         "ATen/Functions.h"]
-SHARED_BY = 8
+# Headers that take a compiler long, or that most sources have, with the seconds that each adds to those before it (clang 19).
+LARGE = {"vector": 0.12, "string": 0.17, "algorithm": 0.05, "functional": 0.05, "memory": 0.14, "filesystem": 0.1, "fmt/format.h": 0.4,
+         "nlohmann/json.hpp": 0.6, "CLI/CLI.hpp": 0.4, "gtest/gtest.h": 0.35, "onnx.pb.h": 0.3, "ATen/core/Tensor.h": 1.0,
+         "ATen/DeviceGuard.h": 0.4, "ATen/TensorUtils.h": 0.3, "ATen/TensorOperators.h": 0.4, "torch/csrc/autograd/custom_function.h": 0.6,
+         "ATen/Functions.h": 2.1, "ATen/ATen.h": 0.6, "torch/csrc/distributed/c10d/Backend.hpp": 1.3}
 # What LibTorch's headers include where AT_PER_OPERATOR_HEADERS is not defined, as it is here (cmake/torch.cmake).
 ALL_OPERATORS = r"#ifndef AT_PER_OPERATOR_HEADERS\n.*?\n#(?:else|endif)"
 
@@ -90,6 +91,25 @@ def including(sources, folders):
     return reaching
 
 
+def paying(sharers):
+    """Sets of headers of LARGE that save more seconds than precompiling them takes, for {the headers that a source includes: how many
+    sources do so}. A source has the one that saves it most among those of which it includes every header."""
+    candidates = {one & other for one in sharers for other in sharers}
+    seconds = {names: sum(LARGE[name] for name in names) for names in candidates}
+    saved, chosen = collections.Counter(), []
+
+    def gain(names):
+        more = sum(count * max(0, seconds[names] - saved[own]) for own, count in sharers.items() if names <= own)
+        return more - 1.5 * seconds[names] - 0.5  # what a header's templates make is made now, and the set is written
+
+    while candidates and gain(best := max(sorted(candidates, key=sorted), key=gain)) > 0:
+        chosen.append(best)
+        for own in sharers:
+            if best <= own:
+                saved[own] = max(saved[own], seconds[best])
+    return chosen
+
+
 def of_libraries(entry):
     """The options of a source that headers of libraries can notice: not octet's own folders and definitions."""
     return frozenset(option for option in options(entry) if not re.match("-I|-DOCTET|.*_EXPORTS$|.*/generated$", option))
@@ -128,23 +148,27 @@ def check_all(entries, compiler, folder, pool):
     every_option = dict.fromkeys(option for entry in entries for option in options(entry))
     places = [pathlib.Path(re.sub("^-(I|isystem)", "", option)) for option in every_option if re.match("-(I|isystem)/", option)]
     files = including([pathlib.Path(entry["file"]) for entry in entries], places)
-    sharing = collections.defaultdict(list)
+    sharing = collections.defaultdict(lambda: collections.defaultdict(list))  # by options, then by headers
     for entry in entries:
-        sharing[of_libraries(entry), frozenset(name for name in LARGE if pathlib.Path(entry["file"]) in files[name])].append(entry)
-    paying = [key for key, sharers in sharing.items() if key[1] and len(sharers) >= SHARED_BY]
-    if paying:
-        folder.mkdir(exist_ok=True)
-        print(f"large headers, compiled once: {len(paying)} sets", flush=True)
-    made = {key: pool.submit(precompile, sharing[key][0], key[1], compiler, folder / f"{i}.h") for i, key in enumerate(paying)}
-    checks = []
-    for (seen, names), sharers in sharing.items():
-        # The largest precompiled set that has nothing which these sources do not include.
-        fitting = max((key for key in made if key[0] == seen and key[1] <= names), key=lambda key: len(key[1]), default=None)
-        header = made[fitting].result() if fitting else None
-        checks += [pool.submit(check, entry, header, compiler) for entry in sharers]
+        sharing[of_libraries(entry)][frozenset(name for name in LARGE if pathlib.Path(entry["file"]) in files[name])].append(entry)
+    checks, sets = [], 0
+    for sharers in sharing.values():
+        made = {}
+        for names in paying({own: len(alike) for own, alike in sharers.items()}):
+            folder.mkdir(exist_ok=True)
+            entry = next(alike[0] for own, alike in sharers.items() if names <= own)
+            made[names] = pool.submit(precompile, entry, names, compiler, folder / f"{sets}.h")
+            sets += 1
+        for own, alike in sharers.items():
+            fitting = max((names for names in made if names <= own), key=lambda names: sum(LARGE[name] for name in names), default=None)
+            checks.append((made.get(fitting), alike))
+    if sets:
+        print(f"large headers, compiled once: {sets} sets", flush=True)
+    # All are precompiled before the first check waits for one.
+    checks = [pool.submit(check, entry, header and header.result(), compiler) for header, alike in checks for entry in alike]
     for done in checks:
         yield done.result()
-    if paying:
+    if sets:
         shutil.rmtree(folder)
 
 

@@ -66,6 +66,15 @@ class Syntax(unittest.TestCase):
         self.assertRegex(said, "large headers, compiled once: 1 sets")
         self.assertNotIn("large_headers", left)
 
+    def test_sets_of_large_headers_are_those_that_pay(self):
+        sys.path.insert(0, str(TOOL.parent))
+        import check_syntax
+        text, both = frozenset({"fmt/format.h"}), frozenset({"fmt/format.h", "nlohmann/json.hpp"})
+        self.assertEqual(check_syntax.paying({text: 40, both: 10, both | {"CLI/CLI.hpp"}: 1}), [text, both])
+        self.assertEqual(check_syntax.paying({both | {"CLI/CLI.hpp"}: 5, both | {"gtest/gtest.h"}: 5}), [both])  # what both have
+        self.assertEqual(check_syntax.paying({text: 1, both: 1}), [])
+        self.assertEqual(check_syntax.paying({}), [])
+
     def test_sources_of_tests_are_checked_together(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder).resolve()
