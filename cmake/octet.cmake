@@ -8,15 +8,19 @@ function(octet_unity target together)
   endif()
 endfunction()
 
-# octet_library(name SOURCES ... DEPENDS ...): one static library a layer, sources named.
+# octet_library(name SOURCES ... DEPENDS ...): one static library a layer, sources named. TOGETHER n: so many of them are compiled as one,
+# by default 8; where LibTorch's headers are most of compiling eight, more.
 function(octet_library name)
-  cmake_parse_arguments(A "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "" "TOGETHER" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${A_DEPENDS} PRIVATE ${A_PRIVATE_DEPENDS})
+  if(NOT A_TOGETHER)
+    set(A_TOGETHER 8)
+  endif()
   if(NOT name MATCHES "kernels|engine|cuda|data")
-    octet_unity(${name} 8)
+    octet_unity(${name} ${A_TOGETHER})
   endif()
 endfunction()
 

@@ -22,14 +22,11 @@
 namespace octet {
 namespace {
 
+using testing_trainers::expect_part;
 using testing_trainers::kNobodyThrew;
 using testing_trainers::local_rank;
 using testing_trainers::message_of;
 using testing_trainers::run_ranks;
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
-}
 
 TEST(Ranks, SumsOfEveryTypeAndLayout) {
   EXPECT_EQ(run_ranks(2,

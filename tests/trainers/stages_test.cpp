@@ -17,6 +17,7 @@ namespace {
 
 using testing_trainers::Comparable;
 using testing_trainers::distance;
+using testing_trainers::expect_part;
 using testing_trainers::expect_same_end;
 using testing_trainers::Folder;
 using testing_trainers::Kind;
@@ -42,10 +43,6 @@ Graph with_shortcut() {
 
 std::string refusal(const std::vector<std::string>& layers) {
   return message_of(ExitCode::usage, [&] { stages_of(with_shortcut(), layers); });
-}
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
 }
 
 TEST(Stages, AreCutWhereOneValueCrosses) {

@@ -126,6 +126,10 @@ inline std::string message_of(ExitCode code, const std::function<void()>& body) 
   return "";
 }
 
+inline void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
 /// A folder that goes away with the test.
 class Folder {
  public:

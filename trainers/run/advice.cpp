@@ -85,9 +85,11 @@ constexpr double kOfFloat = 0.1;  // upper limit, as a share of the float phase'
 
 /// The loss of a network that learns falls or scatters a little; that of a lost one is near ln(classes). A small loss
 /// may double in an unlucky epoch, hence the margin.
-constexpr double kGrowth = 2, kMargin = 0.5;
+constexpr double kDivergence = 2, kMargin = 0.5;
 
-bool diverges(const EpochMetrics& epoch, double best) { return epoch.train_cross_entropy > kGrowth * best + kMargin; }
+bool diverges(const EpochMetrics& epoch, double best) {
+  return epoch.train_cross_entropy > kDivergence * best + kMargin;
+}
 
 }  // namespace
 

@@ -33,7 +33,7 @@ double rate_at(int step, int steps) {
   return rise * 0.5 * (1 + std::cos(std::numbers::pi * step / steps));
 }
 
-struct Layer {
+struct ChangedLayer {
   const Node& node;
   FoldedLayer folded;
   MovingCodes codes;
@@ -50,9 +50,9 @@ class Distillation {
         plan_(plan),
         place_(graph_.nodes.size(), -1),
         layers_(layers()),
-        codes_(of_layers([](const Layer& layer) { return layer.codes.latent(); })),
-        gains_(of_layers([](const Layer& layer) { return layer.codes.gain(); })),
-        shifts_(of_layers([](const Layer& layer) { return layer.shift; })),
+        codes_(of_layers([](const ChangedLayer& layer) { return layer.codes.latent(); })),
+        gains_(of_layers([](const ChangedLayer& layer) { return layer.codes.gain(); })),
+        shifts_(of_layers([](const ChangedLayer& layer) { return layer.shift; })),
         rate_(learning_rate(0, device())),
         gain_rate_(learning_rate(0, device())),
         loss_(at::zeros({}, at::TensorOptions(device()).dtype(at::kFloat))),
@@ -74,7 +74,7 @@ class Distillation {
 
   /// Writes weights and biases into the model.
   void keep(Distilled& result) const {
-    for (const Layer& layer : layers_) {
+    for (const ChangedLayer& layer : layers_) {
       model_.weights().at(layer.node.name + ".weight").copy_(layer.codes.weight());
       if (layer.shift.defined()) model_.weights().at(bias_name(layer.node)).add_(layer.shift);
       result.weights += layer.first_codes.numel();
@@ -85,11 +85,11 @@ class Distillation {
  private:
   at::Device device() const { return device_of(model_.weights()); }
 
-  std::vector<Layer> layers() {
+  std::vector<ChangedLayer> layers() {
     const Prepared& prepared = model_.prepared();
     const FloatParams scales = model_.weight_scales();
     const bool per_tensor = prepared.spec.weight_granularity == Granularity::per_tensor;
-    std::vector<Layer> layers;
+    std::vector<ChangedLayer> layers;
     for (int n = 0; n < static_cast<int>(graph_.nodes.size()); ++n) {
       const Node& node = graph_.nodes[n];
       if (!has_weight(node.op)) continue;
@@ -110,7 +110,7 @@ class Distillation {
   template <class F>
   std::vector<at::Tensor> of_layers(const F& f) const {
     std::vector<at::Tensor> all;
-    for (const Layer& layer : layers_)
+    for (const ChangedLayer& layer : layers_)
       if (const at::Tensor tensor = f(layer); tensor.defined()) all.push_back(tensor);
     return all;
   }
@@ -119,7 +119,7 @@ class Distillation {
     WalkHooks hooks = deployed_;
     hooks.parameters = [&, next = size_t{0}](int n, const LayerParameters&) mutable {
       if (place_[n] == static_cast<int>(layers_.size())) return last_;
-      const Layer& layer = layers_[place_[n]];
+      const ChangedLayer& layer = layers_[place_[n]];
       LayerParameters parameters = layer.folded.with(weights[place_[n]]);
       if (layer.shift.defined()) parameters.bias = parameters.bias + shifts[next++];
       return parameters;
@@ -130,8 +130,8 @@ class Distillation {
   void launch() {
     const at::Tensor taught = walk(graph_, floats_, x_, {});
     const std::vector<at::Tensor> weights =
-        of_layers([](const Layer& layer) { return layer.codes.weight().requires_grad_(true); });
-    const std::vector<at::Tensor> shifts = of_layers([](const Layer& layer) {
+        of_layers([](const ChangedLayer& layer) { return layer.codes.weight().requires_grad_(true); });
+    const std::vector<at::Tensor> shifts = of_layers([](const ChangedLayer& layer) {
       return layer.shift.defined() ? layer.shift.detach().requires_grad_(true) : layer.shift;
     });
     std::vector<at::Tensor> leaves = weights;
@@ -152,7 +152,7 @@ class Distillation {
     codes_.step(by_codes, rate_);
     gains_.step(by_gains, gain_rate_);
     shifts_.step({gradients.begin() + static_cast<int64_t>(layers_.size()), gradients.end()}, rate_);
-    for (Layer& layer : layers_) layer.codes.hold();
+    for (ChangedLayer& layer : layers_) layer.codes.hold();
   }
 
   QuantizedModel& model_;
@@ -161,7 +161,7 @@ class Distillation {
   const DistillPlan& plan_;
   std::vector<int> place_;  // by node
   LayerParameters last_;
-  std::vector<Layer> layers_;  // all but the last
+  std::vector<ChangedLayer> layers_;  // all but the last
   Adam codes_, gains_, shifts_;
   at::Tensor rate_, gain_rate_, loss_, x_;
   const WalkHooks deployed_;
