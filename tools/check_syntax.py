@@ -37,12 +37,12 @@ ALL_OPERATORS = r"#ifndef AT_PER_OPERATOR_HEADERS\n.*?\n#(?:else|endif)"
 
 
 def each_source(commands, together=lambda source: False):
-    """The entries of compile_commands.json for C++, with one for each source that a file of CMake's unity build includes, unless it may
-    stay together with the others."""
+    """The entries of compile_commands.json for C++, with one for each source that a file of CMake's unity build includes, unless one of
+    them may stay together with the others: a product source in a test program is checked alone where it belongs."""
     for entry in commands:
         if entry["file"].endswith("_cxx.cxx"):
             sources = re.findall(r'^#include "(.+)"$', pathlib.Path(entry["file"]).read_text(encoding="utf-8"), re.M)
-            if all(map(together, sources)):
+            if any(map(together, sources)):
                 yield entry
                 continue
             for source in sources:

@@ -81,11 +81,12 @@ class Syntax(unittest.TestCase):
             for name in ("tools", "tests", "src", "build"):
                 (root / name).mkdir()
             tool, commands = shutil.copy(TOOL, root / "tools"), []
+            (root / "src" / "c.cpp").write_text("int c;\n")  # of src, and a test program has it, too
             for name in ("tests", "src"):
                 for source, text in (("a.cpp", "#include <vector>\nstd::vector<int> a;\n"), ("b.cpp", "std::vector<int> b;\n")):
                     (root / name / source).write_text(text)
                 unity = root / "build" / f"{name}_cxx.cxx"
-                unity.write_text("".join(f'#include "{root / name / source}"\n\n' for source in ("a.cpp", "b.cpp")))
+                unity.write_text("".join(f'#include "{root / name / source}"\n\n' for source in ("a.cpp", "b.cpp")) + f'#include "{root / "src" / "c.cpp"}"\n' * (name == "tests"))
                 commands.append({"directory": str(root), "command": f"c++ -std=c++20 -o a.o -c {unity}", "file": str(unity)})
             (root / "build" / "compile_commands.json").write_text(json.dumps(commands))
 
