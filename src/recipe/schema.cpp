@@ -161,9 +161,8 @@ void add_training(std::vector<Field>& fields) {
   add_optimizer(qat, "of quantization-aware training; 0: post-training quantization only", range(0, 1000),
                 "peak of the schedule; 0: as suits the float network, see above");
   qat.add("freeze_batch_norm", &A::freeze_batch_norm, range(0, 1),
-          "after this share of the steps statistics stay; auto: 0.5, and 0 where ranges that stay as calibrated lose "
-          "much of "
-          "what BatchNorm makes of a batch");
+          "after this share of the steps statistics stay; auto: 0.5, and 0 where the calibrated ranges fit the running "
+          "statistics alone");
   qat.add("forward", &A::forward, kQatForwards, "once statistics stay: simulated in floats, or on codes by a GPU");
   qat.add("recompute", &A::recompute, {},
           "until then, on a GPU: what one pass makes again is not kept for the backward pass: less memory, slower");

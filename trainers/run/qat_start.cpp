@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainers/run/qat_start.h"
 
-#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -19,12 +19,7 @@ namespace {
 
 /// The share of its outputs that a network may lose to ranges that stay: one that loses so much is a point or two worse
 /// calibrated only.
-constexpr double kMuch = 0.02;
-
-std::string beside_much(double lost) {
-  return fmt::format("{} of the outputs are lost, {} {}", percent(lost), lost > kMuch ? "more than" : "within",
-                     percent(kMuch));
-}
+constexpr double kMuchLost = 0.02;
 
 /// Returns calibration images in the batches that QAT takes: of those BatchNorm normalizes what one process has.
 Loader batches_of_training(const Run& run, int images) {
@@ -56,8 +51,10 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
   if (!lost) lost = HeldBack(model, run).lost(model);
-  const EdgeScales scales = *lost > kMuch ? EdgeScales::observed : EdgeScales::fixed;
-  say(fmt::format("quant.scales auto: {}: as calibrated {}", name_in(kEdgeScales, scales), beside_much(*lost)));
+  const EdgeScales scales = *lost > kMuchLost ? EdgeScales::observed : EdgeScales::fixed;
+  say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
+                  name_in(kEdgeScales, scales), percent(*lost), *lost > kMuchLost ? "more than" : "within",
+                  percent(kMuchLost)));
   return scales == EdgeScales::observed;
 }
 
@@ -69,16 +66,26 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
 }
 
 /// Returns from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
-/// step, where ranges stay and lose much of what BatchNorm makes of a batch. They were found with the running
-/// statistics, and a network that explodes on a few images has others in each batch.
-double freeze_batch_norm(const Run& run, const QuantizedModel& model, EdgeScales scales) {
+/// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
+/// with the running statistics: they were found with these. A network that explodes on a few images has others in each
+/// batch.
+double freeze_batch_norm(const Run& run, QuantizedModel& model, EdgeScales scales, std::optional<double> lost) {
   if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
-  const bool stays = scales == EdgeScales::fixed && model.has_scales() && run.recipe.parallel.stages.empty();
-  if (!stays || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
-  double lost = lost_in_training(model, run);
-  if (run.ranks) lost = run.ranks->gather(at::full({1}, lost, device_of(model.weights()))).max().item<double>();
-  if (lost <= kMuch) return kUsualFreeze;
-  say(fmt::format("qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {}", beside_much(lost)));
+  constexpr double kTimes = 2;
+  const bool begins = scales != EdgeScales::observed && model.has_scales() && run.recipe.parallel.stages.empty();
+  if (!begins || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
+  double of_batches = lost_in_training(model, run), running = lost ? *lost : HeldBack(model, run).lost(model);
+  if (run.ranks) {  // the first decides
+    const at::TensorOptions place = at::device(device_of(model.weights())).dtype(at::kDouble);
+    const at::Tensor of_first = run.ranks->gather(at::tensor({of_batches, running}, place))[0];
+    of_batches = of_first[0].item<double>();
+    running = of_first[1].item<double>();
+  }
+  if (of_batches <= std::max(kMuchLost, kTimes * running)) return kUsualFreeze;
+  say(fmt::format(
+      "qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {} of the outputs are lost, "
+      "{} with the running ones",
+      percent(of_batches), percent(running)));
   return 0;
 }
 
@@ -128,7 +135,7 @@ double lost_in_training(const QuantizedModel& model, const Run& run) {
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost) {
   EdgeScales scales = edge_scales(run);
   if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
-  const double freeze = freeze_batch_norm(run, model, scales);
+  const double freeze = freeze_batch_norm(run, model, scales, lost);
   const bool live = freeze > 0;  // else training sees what calibration saw
   if (live && model.has_scales() && !run.recipe.quant.scales && scales != EdgeScales::fixed)
     start_moving_ranges(run, model);
