@@ -24,6 +24,7 @@ struct RunDirectory {
   std::string events() const { return root + "/events"; }                 ///< for TensorBoard
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string float_rate() const { return checkpoints() + "/float.rate"; }  ///< see trainers/run/advice.h
+  std::string qat_share() const { return checkpoints() + "/qat.share"; }    ///< likewise
   // States of the trainings, for --resume:
   std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }
   std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }

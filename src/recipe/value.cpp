@@ -42,7 +42,7 @@ class Reader {
     value = *number;
   }
   void read(const YamlNode& node, std::optional<double>& value) const {
-    if (node.kind == Kind::scalar && node.text == kAuto)
+    if (node.kind == Kind::scalar && !node.quoted && node.text == kAuto)
       value.reset();
     else
       read(node, value.emplace());

@@ -34,7 +34,7 @@ EvaluateOptions options(int classes, int batch_size, int latency_images = 0) {
 }
 
 /// Logit 1 for class (image's number + shift) % classes, else 0.
-FunctionProgram::FunctionKind shifted(int classes, int shift) {
+FunctionProgram::Function shifted(int classes, int shift) {
   return [=](const uint8_t* images, int batch, float* logits) {
     for (int i = 0; i < batch; ++i) {
       for (int k = 0; k < classes; ++k)

@@ -63,8 +63,8 @@ class FakeProgram : public Program {
 /// Calls a function for every run.
 class FunctionProgram : public Program {
  public:
-  using FunctionKind = std::function<void(const uint8_t* images, int batch, float* logits)>;
-  explicit FunctionProgram(FunctionKind function) : function_(std::move(function)) {}
+  using Function = std::function<void(const uint8_t* images, int batch, float* logits)>;
+  explicit FunctionProgram(Function function) : function_(std::move(function)) {}
   void run(const uint8_t* images, int batch, const OutputMemory& outputs, const NodeTap&) override {
     function_(images, batch, static_cast<float*>(outputs[0]));
   }
@@ -72,7 +72,7 @@ class FunctionProgram : public Program {
   size_t arena_bytes() const override { return 0; }
 
  private:
-  FunctionKind function_;
+  Function function_;
 };
 
 }  // namespace octet::testing

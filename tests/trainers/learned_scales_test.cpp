@@ -228,7 +228,7 @@ TEST(LearnedScalesTraining, OffsetsLearnAndResume) {
 TEST(LearnedScalesTraining, WhatWasNeverCalibratedIsRefused) {
   const Folder folder("learned_none");
   const Recipe recipe = learning();
-  const auto run = open_run(recipe, {folder.path()});
+  auto run = open_run(recipe, {folder.path()});
   start_run_directory(run.directory, recipe, {});
   QuantizedModel model = make_quantized(run, starting_weights(run));
   const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, false); });

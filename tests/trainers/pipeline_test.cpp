@@ -255,7 +255,7 @@ TEST(Pipeline, StoppedInTheFloatControlItEndsWithTheSameBytes) {
   calibrate(model, run);
   train_qat(run, model, false);
   int steps = 0;
-  EXPECT_THROW(train_float_control(run, false, [&] { return ++steps == 3; }), Error);
+  EXPECT_THROW(train_float_control(run, kUsualFreeze, false, [&] { return ++steps == 3; }), Error);
   EXPECT_FALSE(std::filesystem::exists(stopped.float_control()));
 
   const Report report = train(recipe, stopped, {.resume = true}).value();
@@ -272,7 +272,7 @@ TEST(Pipeline, QatDoesNotGoOnFromOtherFloatWeights) {
   std::filesystem::remove(directory.float_state());                        // as the message about a damaged one says
   EXPECT_EQ(train(recipe, directory, {.resume = true})->rows.size(), 6u);  // trained again to the same weights
 
-  const auto run = open_run(recipe, directory);
+  auto run = open_run(recipe, directory);
   Weights weights = starting_weights(run);  // others
   QuantizedModel model = make_quantized(run, weights);
   const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, true); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // octet quantize: which work its ways share, and what it says of the choice of ranges.
 #include "trainers/run/quantize.h"
+#include "trainers/run/advice.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -78,6 +79,7 @@ TEST(QuantizeRun, ASentenceSaysThatAnOutputSaysNothingOnManyImages) {
     return silent;
   };
   EXPECT_EQ(silent_with(0), 0u);
+  EXPECT_EQ(silence_note({{.name = "score", .silent = 1}}, 4), "") << "one image is the median of four";
   const size_t of_most = silent_with(24);
   EXPECT_GT(of_most, 1u);
   EXPECT_LT(of_most, 6u);

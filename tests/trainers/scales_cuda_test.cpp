@@ -53,7 +53,7 @@ TEST(ScalesCuda, WithEmaTheRunResumesAndEndsAlike) {
       edges[stopped] = c.model.edges();
     }
     if (stopped == 0) continue;
-    const auto run = open_run(recipe, {folder.path()}, kGpu);
+    auto run = open_run(recipe, {folder.path()}, kGpu);
     QuantizedModel model = make_quantized(run, starting_weights(run));
     calibrate(model, run);
     train_qat(run, model, true);

@@ -60,7 +60,7 @@ TEST(Scales, AutoBeginsWithTheValuesOfTrainingWhereRangesFollow) {
     for (size_t n = 0; n < nodes.size(); ++n)
       if (nodes[n].op == Op::conv2d) wide[n].scale *= 1000;
     c.model.set_edges(wide);
-    EXPECT_EQ(train_qat(c.run, c.model, false, interrupted, /*lost=*/0.5), EdgeScales::observed);
+    EXPECT_EQ(train_qat(c.run, c.model, false, interrupted, /*lost=*/0.5).scales, EdgeScales::observed);
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (nodes[n].op != Op::conv2d) continue;
       const float times = c.model.edges()[n].scale / before[n].scale;
@@ -73,7 +73,7 @@ TEST(Scales, AutoBeginsWithTheValuesOfTrainingWhereRangesFollow) {
 TEST(Scales, WhatWasNeverCalibratedIsRefusedWithTheCure) {
   const Folder folder("scales_none");
   const Recipe recipe = recipe_with(EdgeScales::fixed);
-  const auto run = open_run(recipe, {folder.path()});
+  auto run = open_run(recipe, {folder.path()});
   start_run_directory(run.directory, recipe, {});
   QuantizedModel model = make_quantized(run, starting_weights(run));
   const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, false); });
@@ -127,7 +127,7 @@ TEST(Scales, AStateOfOtherScalesIsRefused) {
     CalibratedRun c(recipe_with(EdgeScales::observed), folder.path());
     train_qat(c.run, c.model, false);
   }
-  const auto run = open_run(recipe_with(EdgeScales::fixed), {folder.path()});
+  auto run = open_run(recipe_with(EdgeScales::fixed), {folder.path()});
   QuantizedModel model = make_quantized(run, starting_weights(run));
   calibrate(model, run);
   const std::string message = message_of(ExitCode::usage, [&] { train_qat(run, model, true); });

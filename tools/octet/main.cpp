@@ -124,9 +124,9 @@ std::string usage_problem(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 /// Lets malloc() take large tensors from the heap too, and keep the heap as large as it was. Else each of more than
-/// 32 MiB, the most that glibc's threshold grows to, is mapped anew for every operator and all its pages fault. For
-/// batches of a few images only: tensors of larger batches leave gaps in the heap, which make the peak 10 to 16 %
-/// larger (tools/lab/notebooks/ranges.md).
+/// 32 MiB, the most that glibc's threshold grows to, is mapped anew for every operator and all its pages fault. Not
+/// for training and calibration, whose larger batches leave gaps in the heap that make the peak 10 to 16 % larger
+/// (tools/lab/notebooks/ranges.md).
 void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);

@@ -54,6 +54,11 @@ std::string channels_sentence(const Quantized& result) {
                      percent(scales.lost));
 }
 
+/// Returns a note of the page; "" for none.
+std::string paragraph(const std::string& text) {
+  return text.empty() ? "" : fmt::format("<p class=\"note\">{}</p>\n", html_escape(text));
+}
+
 }  // namespace
 
 std::string lost_note(const Quantized& result) {
@@ -159,10 +164,8 @@ std::string quantized_page(const Quantized& result, const std::string& network) 
     chart.bars.push_back(
         {.label = layer.name, .value = layer.sqnr_db, .tooltip = fmt::format("{} ({})", layer.name, layer.op)});
   const std::string sections =
-      html_section(
-          "outputs", "Outputs",
-          html_table(outputs_table(result)) + fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",
-                                                          html_escape(kLegend), html_escape(lost_note(result)))) +
+      html_section("outputs", "Outputs",
+                   html_table(outputs_table(result)) + paragraph(kLegend) + paragraph(lost_note(result))) +
       html_section("ranges", "Ranges",
                    html_table(ranges_table(result), result.ranges.chosen) +
                        fmt::format("<p class=\"note\">{}</p>\n<p class=\"note\">{}</p>\n",

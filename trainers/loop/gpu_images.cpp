@@ -81,15 +81,15 @@ void GpuPlans::write_crops(const std::vector<uint8_t*>& pixels, uint8_t* out) co
   size_t offset = 0;
   for (size_t i = first_; i < end_; ++i) {
     const CropPlan& plan = batch_.plans[i];
-    ResampledImage image_file{.pixels = pixels[i - first_], .stride = row_bytes(plan.image)};
-    image_file.rows = put(plan.rows, filters, offset);
-    image_file.columns = put(plan.columns, filters, offset);
+    ResampledImage image{.pixels = pixels[i - first_], .stride = row_bytes(plan.image)};
+    image.rows = put(plan.rows, filters, offset);
+    image.columns = put(plan.columns, filters, offset);
     for (size_t f = 0; f < plan.filled.size(); ++f) {
       const Rectangle& r = plan.filled[f];
       const int sides[] = {r.top, r.left, r.top + r.height, r.left + r.width};
-      std::copy_n(sides, std::size(sides), image_file.filled[f]);
+      std::copy_n(sides, std::size(sides), image.filled[f]);
     }
-    images[i - first_] = image_file;
+    images[i - first_] = image;
   }
 }
 

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <iterator>
+#include <span>
 #include <system_error>
 
 #include "src/base/error.h"
@@ -23,6 +23,29 @@ constexpr double kShares[] = {1, 0.3, 0.1, 0.03, 0.01};  // of the first rate, o
 constexpr double kWarmup = 1, kWarmupShare = 0.25;       // epochs; of the phase at most
 constexpr double kWorseThanChance = 2;                   // times; a training that learns slowly is near 1
 constexpr double kTimes = 2;
+constexpr double kQatShares[] = {1, 0.3, 0.1};  // of QAT's own rate
+
+/// Reads a rate, or a share of one, that a run keeps. most: the one that training begins with.
+double kept_rate(const std::string& path, double most) {
+  if (!std::filesystem::exists(path)) return most;
+  const std::string text = read_file(path);
+  double rate = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  if (error != std::errc() || !(rate > 0 && rate <= most))
+    throw data_error(fmt::format("{}: no learning rate up to {:g}; remove it and begin anew", path, most));
+  return rate;
+}
+
+void keep_rate(const std::string& path, double rate) { write_file_atomically(path, fmt::format("{}\n", rate)); }
+
+/// Returns the first of `shares` of `first` that lies below `rate`, or nothing.
+std::optional<double> next_lower(std::span<const double> shares, double first, double rate) {
+  constexpr double kBelow = 0.99;  // rates are products, and so not exact
+  const auto next =
+      std::find_if(shares.begin(), shares.end(), [&](double share) { return share * first < kBelow * rate; });
+  if (next == shares.end()) return std::nullopt;
+  return *next * first;
+}
 
 }  // namespace
 
@@ -34,27 +57,23 @@ double first_float_rate(const Recipe& recipe) {
 
 double float_rate(const Recipe& recipe, const RunDirectory& directory) {
   const double first = first_float_rate(recipe);
-  if (recipe.train.learning_rate > 0 || !std::filesystem::exists(directory.float_rate())) return first;
-  const std::string text = read_file(directory.float_rate());
-  double rate = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
-  if (error != std::errc() || !(rate > 0 && rate <= first))
-    throw data_error(
-        fmt::format("{}: no learning rate up to {:g}; remove it and begin anew", directory.float_rate(), first));
-  return rate;
+  return recipe.train.learning_rate > 0 ? first : kept_rate(directory.float_rate(), first);
 }
 
-void keep_float_rate(const RunDirectory& directory, double rate) {
-  write_file_atomically(directory.float_rate(), fmt::format("{}\n", rate));
-}
+void keep_float_rate(const RunDirectory& directory, double rate) { keep_rate(directory.float_rate(), rate); }
 
 std::optional<double> lower_rate(const Recipe& recipe, double rate) {
-  const double first = first_float_rate(recipe);
-  constexpr double kBelow = 0.99;  // rates are products, and so not exact
-  const auto* const next =
-      std::find_if(std::begin(kShares), std::end(kShares), [&](double share) { return share * first < kBelow * rate; });
-  if (next == std::end(kShares)) return std::nullopt;
-  return *next * first;
+  return next_lower(kShares, first_float_rate(recipe), rate);
+}
+
+double qat_share(const Recipe& recipe, const RunDirectory& directory) {
+  return recipe.qat.learning_rate > 0 ? 1 : kept_rate(directory.qat_share(), 1);
+}
+
+void keep_qat_share(const RunDirectory& directory, double share) { keep_rate(directory.qat_share(), share); }
+
+std::optional<double> lower_share(const Recipe& recipe, double share) {
+  return recipe.qat.learning_rate > 0 ? std::nullopt : next_lower(kQatShares, 1, share);
 }
 
 OptimizerRecipe with_own_rate(const Recipe& recipe, double rate) {
@@ -133,9 +152,10 @@ std::string chance_note(const Evaluation& network, bool was_trained) {
 
 std::string silence_note(const std::vector<OutputError>& outputs, size_t images) {
   constexpr double kMany = 0.25;  // of the images: noise alone may make so much of the mean
+  constexpr size_t kFew = 5;      // of fewer, the one whose value is the median is a quarter
   const auto worst = std::max_element(outputs.begin(), outputs.end(),
                                       [](const OutputError& a, const OutputError& b) { return a.silent < b.silent; });
-  if (static_cast<double>(worst->silent) < kMany * static_cast<double>(images)) return "";
+  if (images < kFew || static_cast<double>(worst->silent) < kMany * static_cast<double>(images)) return "";
   return fmt::format(
       "output '{}' says nothing on {} of {} images, where none of its values lies a code of eight bits, 1/255 of the "
       "largest, from the median: what is lost there is noise beside no signal, so give images like those that the "
@@ -159,7 +179,7 @@ std::string runaway_loss(const std::vector<EpochMetrics>& of_phases, int all, do
   if (!diverges(now, best->train_cross_entropy) || diverges(epochs.end()[-2], best->train_cross_entropy)) return "";
   std::string cure = "lower " + key;
   const int frozen_from = static_cast<int>(freeze_batch_norm * all) + 1;
-  if (now.phase != "float" && now.epoch >= frozen_from)
+  if (now.phase != "float" && freeze_batch_norm > 0 && now.epoch >= frozen_from)
     cure += fmt::format(
         ", or let BatchNorm's statistics follow for longer: they stay from epoch {} on (qat.freeze_batch_norm {:g})",
         frozen_from, freeze_batch_norm);

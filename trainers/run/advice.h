@@ -65,6 +65,15 @@ struct QatRate {
 /// normalized away, so the rate must be smaller. float_rate: that of the float phase.
 QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate);
 
+/// Returns the share of qat_rate() with which a run of that directory trains, or goes on: 1, or the lower one that the
+/// directory keeps. open_run() reads it; from then on it is Run::qat_share, which all processes of a run change alike.
+double qat_share(const Recipe& recipe, const RunDirectory& directory);
+void keep_qat_share(const RunDirectory& directory, double share);
+
+/// Returns the share to begin again with where training at `share` diverges; empty for a rate that the recipe sets, and
+/// where it would be less than a tenth.
+std::optional<double> lower_share(const Recipe& recipe, double share);
+
 // Notes and warnings.
 
 /// Returns that a recipe trains nothing, and the keys that change it; "" if it trains.

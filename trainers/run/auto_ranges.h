@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is chosen by how little it changes the outputs for images that were not calibrated on: the ranges of activations
 // of calibrate.method: auto; with calibrate.channel_scales (calibrate_as_recipe() in run.h) whether functions such as
-// SiLU get a scale for each channel; and, by how much is lost, quant.scales: auto.
+// SiLU get a scale for each channel.
 #pragma once
 
 #include <ATen/core/Tensor.h>

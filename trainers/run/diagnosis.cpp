@@ -130,7 +130,7 @@ std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vec
   if (trained && lost < kRight)
     keys.push_back(
         fmt::format("qat.learning_rate: {:g} (a third: training moved the weights, the codes do what they say)",
-                    qat_rate(recipe, run.graph, run.float_rate).rate / 3));
+                    qat_rate(run).rate / 3));
   if (ranges && recipe.calibrate.method) keys.push_back("calibrate.method: auto");
   const bool observable = recipe.quant.scales || edge_scales(run) == EdgeScales::observed;
   if (ranges && trained && scales == EdgeScales::fixed && observable) keys.push_back("quant.scales: observed");

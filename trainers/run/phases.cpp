@@ -14,14 +14,11 @@
 #include "src/base/threads.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "trainers/loop/batches.h"
 #include "trainers/loop/failures.h"
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
-#include "trainers/run/auto_ranges.h"
 #include "trainers/run/pipeline.h"
-#include "trainers/run/qat_start.h"
 #include "trainers/run/records.h"
 
 namespace octet {
@@ -244,6 +241,42 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
   }
 }
 
+/// Trains QAT; at octet's own rate it begins again at lower ones where its first epoch diverges. recipe: that of the
+/// phase, whose rate is set.
+void train_at_own_share(Run& run, Phase& phase, QuantizedModel& model, QatRecipe& recipe) {
+  const bool own = lower_share(run.recipe, run.qat_share).has_value();
+  const Weights beginning = own ? copies_of(*phase.weights, at::kCPU) : Weights();  // a GPU's memory is for training
+  std::map<std::string, at::Tensor> state;
+  if (own)
+    for (const auto& [name, tensor] : model.state()) state.emplace(name, to_host(tensor).clone());
+  for (;;) {
+    constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
+    recipe.learning_rate = qat_rate(run).rate;
+    if (recipe.scale_learning_rate > 0)
+      phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
+    else if (!run.recipe.quant.scales)
+      phase.scale_rate = kCareful;
+    try {
+      return train_phase(phase, run.data);
+    } catch (const Diverged& error) {
+      const std::optional<double> lower = lower_share(run.recipe, run.qat_share);
+      if (!lower || error.epoch() > 0) throw;
+      run.qat_share = *lower;
+      say(fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}",
+                      recipe.learning_rate, error.what(), qat_rate(run).rate));
+    }
+    phase.resume = false;
+    {
+      const c10::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
+    }
+    model.load_state(state);
+    if (!run.writes()) continue;
+    std::filesystem::remove(phase.checkpoint);  // before the share is kept: a state must be of the rate that is there
+    keep_qat_share(run.directory, run.qat_share);
+  }
+}
+
 }  // namespace
 
 std::string train_float(Run& run, Weights& weights, bool resume, const std::function<bool()>& stop) {
@@ -269,13 +302,13 @@ std::string train_float(Run& run, Weights& weights, bool resume, const std::func
   return note;
 }
 
-Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
+Weights train_float_control(const Run& run, double freeze_batch_norm, bool resume, const std::function<bool()>& stop) {
   QatRecipe recipe = run.recipe.qat;
-  recipe.learning_rate = qat_rate(run.recipe, run.graph, run.float_rate).rate;
+  recipe.learning_rate = qat_rate(run).rate;
   Weights weights = load_float(run);    // what QAT started from
   const Graph fused = fuse(run.graph);  // without dropout, as in QAT
   Phase phase = phase_of(run, "float_control", recipe, fused, weights);
-  phase.freeze_batch_norm = recipe.freeze_batch_norm.value_or(kUsualFreeze);
+  phase.freeze_batch_norm = freeze_batch_norm;
   phase.images_of = "qat";
   phase.checkpoint = run.directory.float_control_state();
   phase.resume = resume;
@@ -292,12 +325,12 @@ Teacher float_teacher(const Run& run, const Weights& weights) {
                       qat.distill_weight, qat.distill_temperature);
 }
 
-EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
-                     std::optional<double> lost) {
-  const QatRate rate = qat_rate(run.recipe, run.graph, run.float_rate);
+QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
+                   std::optional<double> lost) {
+  const QatRate rate = qat_rate(run);
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = rate.rate;
-  if (recipe.epochs == 0) return EdgeScales::fixed;
+  if (recipe.epochs == 0) return {};
   if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
   if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
   say_what_it_costs(run, "qat", recipe.precision);
@@ -312,19 +345,14 @@ EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume, const s
   const QatStart start = start_qat(run, model, lost);
   phase.freeze_batch_norm = start.freeze_batch_norm;
   phase.freeze_observers = start.scales == EdgeScales::observed ? recipe.freeze_observers : 0;
-  constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
-  if (recipe.scale_learning_rate > 0)
-    phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
-  else if (!run.recipe.quant.scales)
-    phase.scale_rate = kCareful;
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;
   phase.stop = stop;
   phase.epoch_done = [&](const EpochResult& result) {
     finish_epoch(run, phase, result, [&] { return qat_graph_program(model, run.preprocessing); });
   };
-  train_phase(phase, run.data);
-  return start.scales;
+  train_at_own_share(run, phase, model, recipe);
+  return start;
 }
 
 }  // namespace octet

@@ -39,32 +39,35 @@ void require_finite_rows(const Report& report, const RunDirectory& directory) {
   }
 }
 
-/// Runs float phase, PTQ, QAT and float control on all ranks. Returns the program of PTQ, a copy, since QAT changes
-/// weights and ranges. float_note: gets what train_float() returns; ranges: what calibrate() returns; scales: what
-/// train_qat() returns.
-std::unique_ptr<Program> train_phases(Run& run, Weights& weights, QuantizedModel& model, bool resume,
-                                      std::string& float_note, CalibratedRanges& ranges, EdgeScales& scales) {
-  float_note = train_float(run, weights, resume);
-  ranges = calibrate_as_recipe(model, run);
-  std::unique_ptr<Program> ptq = qat_graph_program(model, run.preprocessing);
-  scales = train_qat(run, model, resume, interrupted, ranges.lost);
+/// What the phases leave beside weights and states.
+struct Phases {
+  std::string float_note;        ///< of train_float()
+  CalibratedRanges ranges;       ///< of calibrate()
+  std::unique_ptr<Program> ptq;  ///< the calibrated network, a copy, since QAT changes weights and ranges
+  QatStart qat;
+};
+
+/// Runs float phase, PTQ, QAT and float control on all ranks.
+Phases train_phases(Run& run, Weights& weights, QuantizedModel& model, bool resume) {
+  Phases done;
+  done.float_note = train_float(run, weights, resume);
+  done.ranges = calibrate_as_recipe(model, run);
+  done.ptq = qat_graph_program(model, run.preprocessing);
+  done.qat = train_qat(run, model, resume, interrupted, done.ranges.lost);
   if (run.writes()) save_quantized(model, run.directory.quantized());
-  if (run.recipe.qat.float_control) train_float_control(run, resume);
+  if (run.recipe.qat.float_control) train_float_control(run, done.qat.freeze_batch_norm, resume);
   if (run.ranks) run.ranks->meet();  // all ranks measure what the first one wrote
-  return ptq;
+  return done;
 }
 
 /// Trains, measures and returns the report. An error that ends the run early is shown on its page.
 std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedModel& model, const EngineNames& engines,
                                        bool resume) try {
   show_running(run, "training has begun");
-  std::string float_note;
-  CalibratedRanges ranges;
-  EdgeScales scales = EdgeScales::fixed;
-  const std::unique_ptr<Program> ptq = train_phases(run, weights, model, resume, float_note, ranges, scales);
-  Report report = measure_and_report(run, model, *ptq, engines);
-  if (!float_note.empty()) report.notes.push_back(float_note);
-  if (!ranges.chosen.empty()) report.notes.push_back(ranges.chosen);
+  const Phases done = train_phases(run, weights, model, resume);
+  Report report = measure_and_report(run, model, *done.ptq, engines);
+  for (const std::string& note : {done.float_note, done.ranges.chosen, done.qat.note})
+    if (!note.empty()) report.notes.push_back(note);
   const bool was_trained = run.recipe.train.epochs > 0;
   if (const std::string note = chance_note(report.rows.front().evaluation, was_trained); !note.empty())
     report.notes.push_back(note);
@@ -74,7 +77,7 @@ std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedMode
     say("comparing the networks' scores, which takes seconds where there are thousands of test images");
   report.differences = differences(report);
   if (const Paired& lost = report.differences->lost; lost.told_apart() && lost.points > 0)
-    report.notes.push_back(diagnose(run, model, scales));
+    report.notes.push_back(diagnose(run, model, done.qat.scales));
   return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());

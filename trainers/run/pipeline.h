@@ -9,6 +9,7 @@
 #include "src/report/report.h"
 #include "trainers/loop/step.h"
 #include "trainers/loop/train.h"
+#include "trainers/run/qat_start.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -22,13 +23,16 @@ std::string train_float(Run& run, Weights& weights, bool resume, const std::func
 Teacher float_teacher(const Run& run, const Weights& weights);
 
 /// Trains the QAT phase from calibrated quantization parameters; does nothing if qat.epochs is 0. stop: asked after
-/// each step. lost: CalibratedRanges::lost. Returns where the ranges of activations came from.
-EdgeScales train_qat(const Run& run, QuantizedModel& model, bool resume,
-                     const std::function<bool()>& stop = interrupted, std::optional<double> lost = std::nullopt);
+/// each step. lost: CalibratedRanges::lost. Sets run.qat_share to the share of its own rate that it trained with.
+/// Returns how it began.
+QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop = interrupted,
+                   std::optional<double> lost = std::nullopt);
 
 /// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
-/// graph but without fake quantization. Writes float_control.safetensors and returns its weights.
-Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
+/// graph but without fake quantization. freeze_batch_norm: that of QAT. Writes float_control.safetensors and returns
+/// its weights.
+Weights train_float_control(const Run& run, double freeze_batch_norm, bool resume,
+                            const std::function<bool()>& stop = interrupted);
 
 /// Does the whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; writes every file of the run
 /// directory. Several ranks train, measure and compare together; the first alone returns a report. Throws

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "src/base/error.h"
+#include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/train/model/device.h"
 #include "src/train/repair/output_error.h"
@@ -21,21 +21,19 @@ namespace {
 /// calibrated only.
 constexpr double kMuchLost = 0.02;
 
-/// Returns calibration images in the batches that QAT takes: of those BatchNorm normalizes what one process has.
-Loader batches_of_training(const Run& run, int images) {
-  return Loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
-                {.batch_size = images, .workers = run.data.workers});
-}
-
+/// Returns how many images of a step BatchNorm normalizes together.
 int images_of_step(const Run& run) {
-  return std::max(1, run.recipe.qat.batch_size / (run.ranks ? static_cast<int>(run.ranks->size()) : 1));
+  const QatRecipe& qat = run.recipe.qat;
+  const bool shared = run.ranks && !qat.sync_batch_norm;
+  return std::max(1, qat.batch_size / (shared ? static_cast<int>(run.ranks->size()) : 1));
 }
 
-/// Calls `see` with the batches that have as many images as a step; a first one may have fewer.
+/// Calls `see` with batches of as many calibration images, until it returns false; a first one may have fewer.
 template <class See>
 void for_steps(const Run& run, const See& see) {
   const int images = images_of_step(run);
-  Loader loader = batches_of_training(run, images);
+  Loader loader(*run.data.train_set, run.data.calibration, run.data.evaluation_transform,
+                {.batch_size = images, .workers = run.data.workers});
   bool first = true;
   for (Batch batch; loader.next(batch); first = false) {
     throw_if_interrupted();
@@ -46,7 +44,7 @@ void for_steps(const Run& run, const See& see) {
 
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
 /// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
-bool observes(const Run& run, QuantizedModel& model, std::optional<double> lost) {
+bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
@@ -69,23 +67,27 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
 /// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
 /// with the running statistics: they were found with these. A network that explodes on a few images has others in each
 /// batch.
-double freeze_batch_norm(const Run& run, QuantizedModel& model, EdgeScales scales, std::optional<double> lost) {
+/// note: gets why.
+double freeze_batch_norm(const Run& run, QuantizedModel& model, EdgeScales scales, std::optional<double> lost,
+                         std::string& note) {
   if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
   constexpr double kTimes = 2;
   const bool begins = scales != EdgeScales::observed && model.has_scales() && run.recipe.parallel.stages.empty();
   if (!begins || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
-  double of_batches = lost_in_training(model, run), running = lost ? *lost : HeldBack(model, run).lost(model);
-  if (run.ranks) {  // the first decides
+  const auto of_first = [&](double mine) {  // the first process decides
+    if (!run.ranks) return mine;
     const at::TensorOptions place = at::device(device_of(model.weights())).dtype(at::kDouble);
-    const at::Tensor of_first = run.ranks->gather(at::tensor({of_batches, running}, place))[0];
-    of_batches = of_first[0].item<double>();
-    running = of_first[1].item<double>();
-  }
-  if (of_batches <= std::max(kMuchLost, kTimes * running)) return kUsualFreeze;
-  say(fmt::format(
-      "qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {} of the outputs are lost, "
-      "{} with the running ones",
-      percent(of_batches), percent(running)));
+    return run.ranks->gather(at::tensor({mine}, place))[0].item<double>();
+  };
+  const double of_batches = of_first(lost_in_training(model, run));
+  if (of_batches <= kMuchLost) return kUsualFreeze;
+  const double running = of_first(lost ? *lost : HeldBack(model, run).lost(model));
+  if (of_batches <= kTimes * running) return kUsualFreeze;
+  note = fmt::format(
+      "qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {} of the outputs are lost, {} with "
+      "the running ones",
+      percent(of_batches), percent(running));
+  say(note);
   return 0;
 }
 
@@ -133,13 +135,13 @@ double lost_in_training(const QuantizedModel& model, const Run& run) {
 }
 
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost) {
-  EdgeScales scales = edge_scales(run);
-  if (!learn(scales)) scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
-  const double freeze = freeze_batch_norm(run, model, scales, lost);
-  const bool live = freeze > 0;  // else training sees what calibration saw
-  if (live && model.has_scales() && !run.recipe.quant.scales && scales != EdgeScales::fixed)
+  QatStart start{.scales = edge_scales(run)};
+  if (!learn(start.scales)) start.scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
+  start.freeze_batch_norm = freeze_batch_norm(run, model, start.scales, lost, start.note);
+  const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
+  if (live && model.has_scales() && !run.recipe.quant.scales && start.scales != EdgeScales::fixed)
     start_moving_ranges(run, model);
-  return {scales, freeze};
+  return start;
 }
 
 }  // namespace octet

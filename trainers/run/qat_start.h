@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "src/quant/calibrate.h"
 #include "src/train/qat/quantized_model.h"
@@ -13,7 +14,8 @@ namespace octet {
 
 struct QatStart {
   EdgeScales scales = EdgeScales::fixed;
-  double freeze_batch_norm = 0;  ///< share of the steps after which BatchNorm's statistics stay
+  double freeze_batch_norm = kUsualFreeze;  ///< share of the steps after which BatchNorm's statistics stay
+  std::string note;                         ///< for the report: why auto chose that share; "": nothing was chosen
 };
 
 /// Returns quant.scales and qat.freeze_batch_norm or, where the recipe leaves them to octet, what suits the model, and

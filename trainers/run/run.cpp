@@ -133,6 +133,7 @@ Run open_run(const Recipe& recipe, const RunDirectory& directory, at::Device dev
   run.recipe = recipe;
   run.directory = directory;
   run.float_rate = float_rate(recipe, directory);
+  run.qat_share = qat_share(recipe, directory);
   run.data = open_run_data(recipe);
   run.device = device;
   run.ranks = std::move(ranks);
@@ -193,6 +194,12 @@ int least_activation_bits(const QuantRecipe& quant) {
   for (const LayerBits& layer : quant.layers)
     if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
   return bits;
+}
+
+QatRate qat_rate(const Run& run) {
+  QatRate rate = qat_rate(run.recipe, run.graph, run.float_rate);
+  rate.rate *= run.qat_share;
+  return rate;
 }
 
 EdgeScales edge_scales(const Run& run) {

@@ -43,6 +43,7 @@ struct Run {
   at::Device device = at::kCPU;                         ///< where it trains, calibrates and evaluates
   std::shared_ptr<Ranks> ranks;                         ///< the processes that train together; null: this one alone
   double float_rate = 0;                                ///< of the float phase (advice.h); train_float() may lower it
+  double qat_share = 1;                                 ///< of qat_rate() (advice.h); train_qat() may lower it
   std::string command, machine;                         ///< for the report
   std::function<void(const EpochMetrics&)> epoch_done;  ///< called by the rank that writes; may be empty
   std::shared_ptr<EventFile> events;                    ///< for TensorBoard; null: no event file is written
@@ -69,6 +70,11 @@ QuantSpec quant_spec(const QuantRecipe& quant);
 
 /// Returns the fewest bits that the recipe gives to activations: quant.activation_bits, or those of a layer.
 int least_activation_bits(const QuantRecipe& quant);
+
+struct QatRate;  // trainers/run/advice.h
+
+/// Returns qat_rate() of advice.h times Run::qat_share.
+QatRate qat_rate(const Run& run);
 
 /// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
 /// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
