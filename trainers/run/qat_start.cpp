@@ -12,6 +12,7 @@
 #include "src/train/model/device.h"
 #include "src/train/repair/output_error.h"
 #include "trainers/loop/batches.h"
+#include "trainers/loop/train.h"
 #include "trainers/run/auto_ranges.h"
 
 namespace octet {
