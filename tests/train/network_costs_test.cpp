@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "src/quant/plan.h"
@@ -17,6 +18,20 @@
 
 namespace octet {
 namespace {
+
+/// Weights that explode give infinity, whose share of the noise is no number.
+TEST(OutputErrors, AnOutputThatIsNotFiniteLosesAll) {
+  Graph graph;
+  graph.nodes.push_back({.name = "y"});
+  graph.outputs = {0};
+  const at::Tensor wanted = at::arange(6, at::kFloat).view({2, 3});
+  at::Tensor got = wanted.clone();
+  got[1][0] = std::numeric_limits<float>::infinity();
+  const FloatOutputs outputs(std::vector<std::vector<at::Tensor>>(1, {wanted}));
+  const std::vector<OutputError> errors =
+      output_errors(graph, outputs, [&](size_t) { return std::vector<at::Tensor>{got}; });
+  EXPECT_DOUBLE_EQ(errors.at(0).lost, 0.5);  // the first image loses nothing
+}
 
 TEST(SilentImages, AreThoseWithoutAValueFurtherThanACodeFromTheMedian) {
   const auto image = [](float value) {  // a quarter of two channels, whose medians are 0 and 10

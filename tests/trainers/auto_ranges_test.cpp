@@ -149,6 +149,7 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     EXPECT_EQ(freezes({}, {}, 0.01), far ? 0 : 0.5);
     EXPECT_EQ(freezes({}, EdgeScales::fixed, 0.5), 0.5) << "much is lost with the running statistics, too";
     EXPECT_EQ(freezes({}, EdgeScales::lsq, 0.01), far ? 0 : 0.5);
+    EXPECT_EQ(freezes({}, {}, 0.1), far ? 0 : 0.5) << "as calibrated more than 2 % is lost, and in a batch much more";
     EXPECT_EQ(freezes(0.75, {}, 0.01), 0.75);
     EXPECT_EQ(freezes({}, EdgeScales::observed, 0.01), 0.5) << "ranges that follow follow what training sees";
     EXPECT_EQ(learned_start_moves(c), !far) << "scales that learn begin as calibrated where statistics stay";

@@ -67,13 +67,12 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
 /// Returns from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
 /// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
 /// with the running statistics: they were found with these. A network that explodes on a few images has others in each
-/// batch.
-/// note: gets why.
-double freeze_batch_norm(const Run& run, QuantizedModel& model, EdgeScales scales, std::optional<double> lost,
-                         std::string& note) {
+/// batch, and ranges that follow these ruin it. note: gets why.
+double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::string& note) {
   if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
   constexpr double kTimes = 2;
-  const bool begins = scales != EdgeScales::observed && model.has_scales() && run.recipe.parallel.stages.empty();
+  const bool follows = run.recipe.quant.scales == EdgeScales::observed;
+  const bool begins = !follows && model.has_scales() && run.recipe.parallel.stages.empty();
   if (!begins || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
   const auto of_first = [&](double mine) {  // the first process decides
     if (!run.ranks) return mine;
@@ -82,11 +81,13 @@ double freeze_batch_norm(const Run& run, QuantizedModel& model, EdgeScales scale
   };
   const double of_batches = of_first(lost_in_training(model, run));
   if (of_batches <= kMuchLost) return kUsualFreeze;
-  const double running = of_first(lost ? *lost : HeldBack(model, run).lost(model));
+  if (!lost) lost = HeldBack(model, run).lost(model);
+  const double running = of_first(*lost);
   if (of_batches <= kTimes * running) return kUsualFreeze;
   note = fmt::format(
-      "qat.freeze_batch_norm auto: 0: with BatchNorm's statistics of each batch {} of the outputs are lost, {} with "
-      "the running ones",
+      "qat.freeze_batch_norm auto: 0, ranges as calibrated: with BatchNorm's statistics of each batch {} of the "
+      "outputs "
+      "are lost, {} with the running ones",
       percent(of_batches), percent(running));
   say(note);
   return 0;
@@ -137,8 +138,10 @@ double lost_in_training(const QuantizedModel& model, const Run& run) {
 
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost) {
   QatStart start{.scales = edge_scales(run)};
-  if (!learn(start.scales)) start.scales = observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
-  start.freeze_batch_norm = freeze_batch_norm(run, model, start.scales, lost, start.note);
+  start.freeze_batch_norm = freeze_batch_norm(run, model, lost, start.note);
+  const bool fits = !start.note.empty();  // the calibrated ranges, to the statistics that stay
+  if (!learn(start.scales))
+    start.scales = !fits && observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
   const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
   if (live && model.has_scales() && !run.recipe.quant.scales && start.scales != EdgeScales::fixed)
     start_moving_ranges(run, model);

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/median.h>
+#include <ATen/ops/nan_to_num.h>
 #include <c10/core/GradMode.h>
 
 #include <limits>
@@ -88,7 +89,8 @@ std::vector<OutputError> output_errors(const Graph& graph, const FloatOutputs& w
     for (size_t o = 0; o < errors.size(); ++o) {
       const at::Tensor x = by_channel(wanted.y[b][o]), y = by_channel(outputs[o]);
       const at::Tensor n = by_image((x - y).square()), s = by_image((x - wanted.median[o]).square());
-      errors[o].lost += (n / (n + s).clamp_min(std::numeric_limits<double>::min())).sum().item<double>();
+      const at::Tensor lost = n / (n + s).clamp_min(std::numeric_limits<double>::min());
+      errors[o].lost += lost.nan_to_num(1).sum().item<double>();  // infinite noise
       signal[o] += x.square().sum(at::kDouble).item<double>();
       noise[o] += n.sum().item<double>();
       errors[o].agreement += x.argmax(1).eq(y.argmax(1)).sum().item<double>();
