@@ -195,6 +195,15 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
   return fmt::format("train.learning_rate: {:g}, {} (the recipe sets none)", recipe.learning_rate, course);
 }
 
+/// Gives up what a phase has trained: its weights are as in the beginning, and it has no state. To be called before a
+/// lower rate is kept, since a state must be of the rate that is there.
+void give_up(const Run& run, Phase& phase, const Weights& beginning) {
+  const c10::NoGradGuard no_grad;
+  phase.resume = false;
+  for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
+  if (run.writes()) std::filesystem::remove(phase.checkpoint);
+}
+
 /// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
 /// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. The
 /// first epoch is validated whatever val_interval is, since that may show that it is ruined. Returns what the report
@@ -230,19 +239,13 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
     say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
                     *lower));
     run.float_rate = *lower;
-    phase.resume = false;
-    {
-      const c10::NoGradGuard no_grad;
-      for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
-    }
-    if (!run.writes()) continue;
-    std::filesystem::remove(phase.checkpoint);  // before the rate is kept: a state must be of the rate that is there
-    keep_float_rate(run.directory, run.float_rate);
+    give_up(run, phase, beginning);
+    if (run.writes()) keep_float_rate(run.directory, run.float_rate);
   }
 }
 
 /// Trains QAT; at octet's own rate it begins again at lower ones where its first epoch diverges. recipe: that of the
-/// phase, whose rate is set.
+/// phase, whose rate it sets.
 void train_at_own_share(Run& run, Phase& phase, QuantizedModel& model, QatRecipe& recipe) {
   const bool own = lower_share(run.recipe, run.qat_share).has_value();
   const Weights beginning = own ? copies_of(*phase.weights, at::kCPU) : Weights();  // a GPU's memory is for training
@@ -265,15 +268,9 @@ void train_at_own_share(Run& run, Phase& phase, QuantizedModel& model, QatRecipe
       say(fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}",
                       recipe.learning_rate, error.what(), qat_rate(run).rate));
     }
-    phase.resume = false;
-    {
-      const c10::NoGradGuard no_grad;
-      for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
-    }
+    give_up(run, phase, beginning);
     model.load_state(state);
-    if (!run.writes()) continue;
-    std::filesystem::remove(phase.checkpoint);  // before the share is kept: a state must be of the rate that is there
-    keep_qat_share(run.directory, run.qat_share);
+    if (run.writes()) keep_qat_share(run.directory, run.qat_share);
   }
 }
 
@@ -329,7 +326,6 @@ QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::func
                    std::optional<double> lost) {
   const QatRate rate = qat_rate(run);
   QatRecipe recipe = run.recipe.qat;
-  recipe.learning_rate = rate.rate;
   if (recipe.epochs == 0) return {};
   if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
   if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
