@@ -153,8 +153,11 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     EXPECT_EQ(freezes(0.75, {}, 0.01), 0.75);
     EXPECT_EQ(freezes({}, EdgeScales::observed, 0.01), 0.5) << "ranges that follow follow what training sees";
     EXPECT_EQ(learned_start_moves(c), !far) << "scales that learn begin as calibrated where statistics stay";
+    save_weights(c.weights, c.run.directory.float_weights());
     train_qat(c.run, c.model, false);
     EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), far);
+    const Weights control = train_float_control(c.run, false);
+    EXPECT_FALSE(control.at("bn1.running_mean").equal(mean)) << "the float control has no ranges that want it";
   }
 }
 

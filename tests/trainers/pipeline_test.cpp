@@ -255,7 +255,7 @@ TEST(Pipeline, StoppedInTheFloatControlItEndsWithTheSameBytes) {
   calibrate(model, run);
   train_qat(run, model, false);
   int steps = 0;
-  EXPECT_THROW(train_float_control(run, kUsualFreeze, false, [&] { return ++steps == 3; }), Error);
+  EXPECT_THROW(train_float_control(run, false, [&] { return ++steps == 3; }), Error);
   EXPECT_FALSE(std::filesystem::exists(stopped.float_control()));
 
   const Report report = train(recipe, stopped, {.resume = true}).value();

@@ -299,13 +299,13 @@ std::string train_float(Run& run, Weights& weights, bool resume, const std::func
   return note;
 }
 
-Weights train_float_control(const Run& run, double freeze_batch_norm, bool resume, const std::function<bool()>& stop) {
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop) {
   QatRecipe recipe = run.recipe.qat;
   recipe.learning_rate = qat_rate(run).rate;
   Weights weights = load_float(run);    // what QAT started from
   const Graph fused = fuse(run.graph);  // without dropout, as in QAT
   Phase phase = phase_of(run, "float_control", recipe, fused, weights);
-  phase.freeze_batch_norm = freeze_batch_norm;
+  phase.freeze_batch_norm = recipe.freeze_batch_norm.value_or(kUsualFreeze);
   phase.images_of = "qat";
   phase.checkpoint = run.directory.float_control_state();
   phase.resume = resume;

@@ -55,7 +55,7 @@ Phases train_phases(Run& run, Weights& weights, QuantizedModel& model, bool resu
   done.ptq = qat_graph_program(model, run.preprocessing);
   done.qat = train_qat(run, model, resume, interrupted, done.ranges.lost);
   if (run.writes()) save_quantized(model, run.directory.quantized());
-  if (run.recipe.qat.float_control) train_float_control(run, done.qat.freeze_batch_norm, resume);
+  if (run.recipe.qat.float_control) train_float_control(run, resume);
   if (run.ranks) run.ranks->meet();  // all ranks measure what the first one wrote
   return done;
 }

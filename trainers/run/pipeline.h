@@ -29,10 +29,10 @@ QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::func
                    std::optional<double> lost = std::nullopt);
 
 /// Trains the float control: float.safetensors trained for as many epochs as QAT, with QAT's optimizer, images and
-/// graph but without fake quantization. freeze_batch_norm: that of QAT. Writes float_control.safetensors and returns
-/// its weights.
-Weights train_float_control(const Run& run, double freeze_batch_norm, bool resume,
-                            const std::function<bool()>& stop = interrupted);
+/// graph but without fake quantization. BatchNorm's statistics that auto keeps for the calibrated ranges' sake alone
+/// are live here, as in any float training: a network that explodes may be ruined without, and int8 would look better
+/// than it is. Writes float_control.safetensors and returns its weights.
+Weights train_float_control(const Run& run, bool resume, const std::function<bool()>& stop = interrupted);
 
 /// Does the whole job: float, PTQ, QAT, float control, convert, evaluate, compare, report; writes every file of the run
 /// directory. Several ranks train, measure and compare together; the first alone returns a report. Throws

@@ -32,6 +32,7 @@ WAYS = {  # beside octet's defaults, which set nothing: what they are held again
     "-mse-observed": ["calibrate.method=mse", "quant.scales=observed"],
     "-mse-lsq": ["calibrate.method=mse", "quant.scales=lsq"],
     "-frozen": ["qat.freeze_batch_norm=0"],
+    "-full": ["quant.weight_codes=full"],
     "-scaled": ["calibrate.channel_scales=true"],  # channels of SiLU and the like, where that loses less
     "-auto-scaled": ["calibrate.channel_scales=auto"],  # the same where much is lost
     "-unscaled": ["calibrate.channel_scales=false"],

@@ -37,6 +37,8 @@ TRIALS = {  # {name: settings}; the first word of a name is its bits; w4a4 and w
     "w4a4-start-99.5": ["calibrate.method=percentile", "calibrate.percentile=99.5"],
     "w4a4-taught": ["qat.distill_weight=0.5"],
     "w4a4-full-codes": ["quant.weight_codes=full"],
+    "w4a4-full-mse-weights": ["quant.weight_codes=full", "quant.weight_calibrator=mse"],
+    "w4a4-full-lsq-weights": ["quant.weight_codes=full", "quant.weight_calibrator=lsq"],
     "w8a8-rate-0.01": ["qat.learning_rate=0.01"],
     "w8a8-observed": ["quant.scales=observed"],
     "w8a8-mse-weights": ["quant.weight_calibrator=mse"],
