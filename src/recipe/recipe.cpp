@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -213,6 +214,14 @@ std::string write_recipe(const Recipe& recipe) {
     text += key + ":" + (value.front() == '\n' ? "" : " ") + value + "\n";
   }
   return text;
+}
+
+int QuantRecipe::least_activation_bits() const {
+  int bits = std::min({activation_bits, input_bits, last_layer_bits});
+  if (residual_bits > 0) bits = std::min(bits, residual_bits);
+  for (const LayerBits& layer : layers)
+    if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
+  return bits;
 }
 
 Recipe training_part(Recipe recipe) {

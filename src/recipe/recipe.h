@@ -199,6 +199,8 @@ struct QuantRecipe {
   std::optional<EdgeScales> scales;    ///< of activations, during QAT; empty: what suits their bits (trainers/run)
   ObserverKind observer = ObserverKind::moving_average;  ///< with scales observed
   double averaging = 0.01;                               ///< weight of a new batch in the moving average
+
+  int least_activation_bits() const;  ///< the fewest that any key gives to activations
   bool operator==(const QuantRecipe&) const = default;
 };
 
@@ -213,7 +215,7 @@ struct QatRecipe : OptimizerRecipe {
   QatForward forward = QatForward::simulation;  ///< once statistics are fixed
   bool recompute = false;                       ///< until then: QuantizerOptions::recompute
   double freeze_observers = 0.75;  ///< scales observed: later than BatchNorm, whose freezing changes the ranges
-  double scale_learning_rate = 0;  ///< of scales that the optimizer trains; 0: learning_rate
+  double scale_learning_rate = 0;  ///< of scales that learn; 0: learning_rate, or a share of it (trainers/run)
   double distill_weight = 0;       ///< share of the loss that distills the float network; 0: no distillation
   double distill_temperature = 4;
   bool float_control = false;  ///< also trains the float network for as many epochs, for comparison

@@ -25,6 +25,7 @@ struct RunDirectory {
   std::string checkpoints() const { return root + "/checkpoints"; }
   std::string float_rate() const { return checkpoints() + "/float.rate"; }  ///< see trainers/run/advice.h
   std::string qat_share() const { return checkpoints() + "/qat.share"; }    ///< likewise
+  std::string qat_start() const { return checkpoints() + "/qat.start"; }    ///< see trainers/run/qat_start.h
   // States of the trainings, for --resume:
   std::string float_state() const { return checkpoints() + "/float.state.safetensors"; }
   std::string qat_state() const { return checkpoints() + "/qat.state.safetensors"; }

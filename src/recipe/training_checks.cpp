@@ -145,7 +145,8 @@ struct TrainingChecks : Checks {
             "lsq learns scales in QAT, but qat.epochs is 0; set epochs, or mse, which lsq begins with");
     require(!weights || quant.weight_granularity == Granularity::per_channel, "quant.weight_calibrator",
             "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor; set per_channel, or mse");
-    require(recipe.qat.scale_learning_rate == 0 || edges || weights, "qat.scale_learning_rate",
+    const bool chosen = trains && !scales && quant.least_activation_bits() < 8;  // auto takes lsq
+    require(recipe.qat.scale_learning_rate == 0 || edges || chosen || weights, "qat.scale_learning_rate",
             "no scale learns; set quant.scales: lsq or lsq_plus, or quant.weight_calibrator: lsq, or leave it out");
   }
 

@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "src/base/files.h"
 #include "src/base/progress.h"
 #include "src/train/model/device.h"
 #include "tests/trainers/calibrated_run.h"
+#include "trainers/run/measure.h"
 #include "trainers/run/qat_start.h"
 
 namespace octet {
@@ -66,6 +70,9 @@ TEST(AutoScales, AreLearnedBelowEightBitsAndElsewhereObservedWherePossible) {
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.activation_bits = 4; }), EdgeScales::lsq);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 8, 6}}; }), EdgeScales::lsq);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.layers = {{"conv1", 6, 0}}; }), EdgeScales::observed);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.last_layer_bits = 4; }), EdgeScales::lsq);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.residual_bits = 6; }), EdgeScales::lsq);
+  EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.residual_bits = 8; }), EdgeScales::observed);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.parallel.stages = {"conv1"}; }), EdgeScales::fixed);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.qat.epochs = 0; }), EdgeScales::fixed);
   EXPECT_EQ(scales([](octet::Run& run) { run.recipe.quant.scales = EdgeScales::fixed; }), EdgeScales::fixed);
@@ -91,7 +98,7 @@ TEST(AutoScales, StayAsCalibratedWhereThatLosesLittleAndFollowTheDataElsewhere) 
   }
 }
 
-/// What calibration measured, quant.scales auto goes by; after a repair it is not known any more.
+/// What calibration measured, quant.scales auto goes by; after a repair, too, it is of the float network as it was.
 TEST(AutoScales, GoByWhatCalibrationMeasured) {
   const Folder folder("auto_scales_known");
   CalibratedRun c(tiny_recipe(), folder.path());
@@ -100,26 +107,23 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   const std::vector<QParams> before = c.model.edges();
   train_qat(c.run, c.model, false, interrupted, 0.5);
   EXPECT_NE(c.model.edges(), before);
-  c.run.recipe.qat.epochs = 0;
-  c.run.recipe.calibrate.bias_correction = true;
-  EXPECT_FALSE(calibrate(c.model, c.run).lost);
+  CalibratedRun repaired(recipe_with(std::nullopt), folder.path() + "/repaired");
+  const HeldBack uncorrected(repaired.model, repaired.run);
+  repaired.run.recipe.calibrate.bias_correction = true;
+  const double lost = calibrate(repaired.model, repaired.run).lost.value();
+  EXPECT_NEAR(lost, uncorrected.lost(repaired.model), 1e-9);
+  EXPECT_GT(std::abs(lost - HeldBack(repaired.model, repaired.run).lost(repaired.model)), 1e-5);
+  CalibratedRun one(recipe_with(CalibrationMethod::mse), folder.path() + "/one");
+  EXPECT_FALSE(calibrate(one.model, one.run).lost);
 }
 
-/// Returns whether start_qat() gives scales that learn by themselves, at four bits, other ranges than calibration.
-bool learned_start_moves(const CalibratedRun& c) {
-  octet::Run run = c.run;
-  run.recipe.quant.activation_bits = 4;
-  QuantizedModel model = make_quantized(run, copies_of(c.weights));
-  calibrate(model, run);
-  const std::vector<QParams> before = model.edges();
-  EXPECT_EQ(start_qat(run, model, std::nullopt).scales, EdgeScales::lsq);
-  return model.edges() != before;
-}
+/// What start_qat() chooses for a calibrated network whose running statistics are those of its images, whose ranges cut
+/// off most of what training sees, or whose statistics are not those of any batch, as after a short float phase.
+enum class Case { fits, narrow, stale };
 
-/// Running statistics that are not those of any batch make the values of training a hundred times as wide as those of
-/// evaluation, which calibration saw: ranges that stay would cut nearly all of them off.
 TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
-  for (const bool far : {false, true}) {
+  for (const Case of : {Case::fits, Case::narrow, Case::stale}) {
+    SCOPED_TRACE(static_cast<int>(of));
     const Folder folder("auto_freeze");
     Recipe recipe = tiny_recipe();
     recipe.calibrate.images = 128;
@@ -131,34 +135,92 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
       const at::Tensor x = validation_inputs(c.run, 32).at(0);
       for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
     }
-    if (far) c.weights.at("bn1.running_var").detach().mul_(1e4);
-    calibrate(c.model, c.run);
+    if (of == Case::stale) c.weights.at("bn1.running_var").detach().mul_(1e4);
+    const auto calibrated = [&](octet::Run& run, QuantizedModel& model) {
+      calibrate(model, run);
+      std::vector<QParams> edges = model.edges();
+      if (of == Case::narrow)
+        for (QParams& edge : edges) edge.scale /= 30;
+      model.set_edges(edges);
+    };
+    calibrated(c.run, c.model);
     const at::Tensor mean = c.weights.at("bn1.running_mean").detach().clone();
     const std::vector<QParams> edges = c.model.edges();
-    const double lost = lost_in_training(c.model, c.run);
-    EXPECT_TRUE(far ? lost > 0.3 : lost < 0.01) << lost;
+    const InTraining seen = in_training(c.model, c.run);
+    EXPECT_TRUE(of == Case::fits ? seen.lost < 0.01 : seen.lost > 0.3) << seen.lost;
+    EXPECT_TRUE(of == Case::stale ? seen.moved > 0.5 : seen.moved < 0.2) << seen.moved;
     EXPECT_TRUE(c.weights.at("bn1.running_mean").equal(mean) && c.model.edges() == edges) << "measuring moves nothing";
-    const auto freezes = [&](std::optional<double> wanted, std::optional<EdgeScales> scales, double lost_calibrated) {
+    const bool stay = of == Case::narrow;
+    const auto started = [&](std::optional<double> wanted, std::optional<EdgeScales> scales, double lost_calibrated,
+                             int bits = 8) {
       octet::Run run = c.run;
       run.recipe.qat.freeze_batch_norm = wanted;
       run.recipe.quant.scales = scales;
+      run.recipe.quant.activation_bits = bits;
       QuantizedModel model = make_quantized(run, copies_of(c.weights));
-      calibrate(model, run);
-      return start_qat(run, model, lost_calibrated).freeze_batch_norm;
+      calibrated(run, model);
+      const std::vector<QParams> before = model.edges();
+      const QatStart start = start_qat(run, model, lost_calibrated);
+      return std::pair(start, model.edges() != before);
     };
-    EXPECT_EQ(freezes({}, {}, 0.01), far ? 0 : 0.5);
+    const auto freezes = [&](std::optional<double> wanted, std::optional<EdgeScales> scales, double lost_calibrated) {
+      return started(wanted, scales, lost_calibrated).first.freeze_batch_norm;
+    };
+    EXPECT_EQ(freezes({}, {}, 0.01), stay ? 0 : 0.5);
     EXPECT_EQ(freezes({}, EdgeScales::fixed, 0.5), 0.5) << "much is lost with the running statistics, too";
-    EXPECT_EQ(freezes({}, EdgeScales::lsq, 0.01), far ? 0 : 0.5);
-    EXPECT_EQ(freezes({}, {}, 0.1), far ? 0 : 0.5) << "as calibrated more than 2 % is lost, and in a batch much more";
+    EXPECT_EQ(freezes({}, EdgeScales::lsq, 0.01), stay ? 0 : 0.5);
+    EXPECT_EQ(freezes({}, {}, 0.1), stay ? 0 : 0.5) << "as calibrated more than 2 % is lost, and in a batch much more";
     EXPECT_EQ(freezes(0.75, {}, 0.01), 0.75);
     EXPECT_EQ(freezes({}, EdgeScales::observed, 0.01), 0.5) << "ranges that follow follow what training sees";
-    EXPECT_EQ(learned_start_moves(c), !far) << "scales that learn begin as calibrated where statistics stay";
+    const auto [learned, moved] = started({}, {}, stay ? 0.01 : 0.5, 4);
+    EXPECT_EQ(learned.scales, EdgeScales::lsq);
+    EXPECT_EQ(moved, !stay) << "scales that learn begin as calibrated where statistics stay";
     save_weights(c.weights, c.run.directory.float_weights());
-    train_qat(c.run, c.model, false);
-    EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), far);
+    const QatStart start = train_qat(c.run, c.model, false, interrupted, 0.01);
+    EXPECT_EQ(start.froze, stay);
+    EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), stay);
+    const std::string text = diagnose(c.run, c.model, start);
+    for (const char* part : {"and qat.freeze_batch_norm auto: 0", "qat.freeze_batch_norm: 0.5"})
+      EXPECT_EQ(text.find(part) != std::string::npos, stay) << text;
     const Weights control = train_float_control(c.run, false);
     EXPECT_FALSE(control.at("bn1.running_mean").equal(mean)) << "the float control has no ranges that want it";
   }
+}
+
+/// A number near its threshold must not choose otherwise when a training goes on.
+TEST(AutoFreeze, ATrainingThatGoesOnKeepsWhatItBeganWith) {
+  const Folder folder("auto_freeze_kept");
+  CalibratedRun c(tiny_recipe(), folder.path());
+  EXPECT_FALSE(kept_qat_start(c.run.directory));
+  keep_qat_start(c.run.directory, {EdgeScales::observed, 0.25, true, {"why"}});
+  const QatStart kept = kept_qat_start(c.run.directory).value();
+  EXPECT_EQ(kept.scales, EdgeScales::observed);
+  EXPECT_EQ(kept.freeze_batch_norm, 0.25);
+  EXPECT_TRUE(kept.froze);
+  EXPECT_EQ(kept.notes, std::vector<std::string>{"why"});
+  EXPECT_EQ(train_qat(c.run, c.model, true).freeze_batch_norm, 0.25);
+  EXPECT_EQ(train_qat(c.run, c.model, false).freeze_batch_norm, 0.5) << "one that begins chooses";
+  write_file_atomically(c.run.directory.qat_start(), R"({"scales": "lsqq", "freeze_batch_norm": 0, "froze": true})");
+  try {
+    kept_qat_start(c.run.directory);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_NE(std::string(error.what()).find("qat.start: not what octet wrote"), std::string::npos) << error.what();
+  }
+}
+
+/// One image has statistics of its own, of which nothing follows.
+TEST(AutoFreeze, AFewImagesDecideNothing) {
+  const Folder folder("auto_freeze_few");
+  Recipe recipe = tiny_recipe();
+  recipe.calibrate.images = 3;
+  recipe.qat.batch_size = 8;
+  recipe.quant.first_layer_bits = recipe.quant.weight_bits = 2;  // which lose much
+  CalibratedRun c(recipe, folder.path());
+  EXPECT_EQ(in_training(c.model, c.run).lost, 0);
+  c.run.recipe.qat.batch_size = 6;
+  EXPECT_GT(in_training(c.model, c.run).lost, 0.02);
 }
 
 /// Random weights have statistics of nothing, and a folded network has none that could stay.
@@ -167,14 +229,14 @@ TEST(AutoFreeze, StatisticsThatNobodyMadeDoNotStay) {
   Recipe recipe = tiny_recipe();
   recipe.quant.first_layer_bits = recipe.quant.last_layer_bits = recipe.quant.weight_bits = 2;  // which lose much
   CalibratedRun random(recipe, folder.path() + "/random");
-  EXPECT_GT(lost_in_training(random.model, random.run), 0.02);
+  EXPECT_GT(in_training(random.model, random.run).lost, 0.02);
   EXPECT_EQ(start_qat(random.run, random.model, 0.0).freeze_batch_norm, 0.5);
   recipe.model.graph = {{"conv1", "conv2d", {}, {{"out_channels", 4}, {"kernel", 3}}},
                         {"relu1", "relu", {}, {}},
                         {"flat", "flatten", {}, {}},
                         {"fc", "linear", {}, {{"out_channels", 4}}}};
   CalibratedRun c(recipe, folder.path() + "/folded");
-  EXPECT_GT(lost_in_training(c.model, c.run), 0.02);
+  EXPECT_GT(in_training(c.model, c.run).lost, 0.02);
   EXPECT_EQ(start_qat(c.run, c.model, 0.0).freeze_batch_norm, 0.5);
 }
 

@@ -51,10 +51,10 @@ TEST(Diagnosis, NamesTheLayerWhoseRangeIsDestroyedAndHow) {
           << text;
       EXPECT_TRUE(has(text, "May help: calibrate.method: auto; quant.scales: observed; ")) << text;
       c.run.recipe.quant.scales.reset();
-      const std::string of_auto = diagnose(c.run, c.model, EdgeScales::fixed);
+      const std::string of_auto = diagnose(c.run, c.model, {EdgeScales::fixed});
       EXPECT_TRUE(has(of_auto, "with quant.scales auto: fixed.") && has(of_auto, "; quant.scales: observed; "))
           << of_auto;
-      const std::string observed = diagnose(c.run, c.model, EdgeScales::observed);
+      const std::string observed = diagnose(c.run, c.model, {EdgeScales::observed});
       EXPECT_TRUE(has(observed, "with quant.scales auto: observed.")) << observed;
       EXPECT_FALSE(has(observed, "quant.scales: observed")) << observed;
       EXPECT_FALSE(has(text, "weight_bits") || has(text, "activation_bits")) << text;  // of eight

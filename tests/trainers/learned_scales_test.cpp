@@ -251,6 +251,11 @@ TEST(LearnedScalesTraining, RecipesWithoutMeaningAreRefusedWithTheReason) {
   expect(refusal({"qat.epochs=1", "quant.weight_calibrator=lsq", "quant.weight_granularity=per_tensor"}),
          "lsq learns a scale for each channel, but quant.weight_granularity is per_tensor");
   expect(refusal({"qat.epochs=1", "qat.scale_learning_rate=0.1"}), "qat.scale_learning_rate: no scale learns");
+  EXPECT_EQ(parse_recipe("data: {format: synthetic}\nmodel: {name: small_cnn}\n", "r.yaml",
+                         {"qat.epochs=1", "quant.activation_bits=4", "qat.scale_learning_rate=0.1"})
+                .qat.scale_learning_rate,
+            0.1)
+      << "auto is lsq below eight bits";
   expect(refusal({"qat.epochs=1", "quant.scales=lsqq"}), "quant.scales");
   expect(refusal({"quant.scales=lsq_plus"}), "quant.scales: lsq_plus learns scales in QAT, but qat.epochs is 0");
   expect(refusal({"qat.epochs=1", "quant.scales=lsq_plus", "quant.activation=symmetric_s8"}), "quant.scales: lsq_plus");

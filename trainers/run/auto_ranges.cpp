@@ -57,9 +57,7 @@ bool may_scale(const Run& run, const Graph& fused) {
   const Recipe& recipe = run.recipe;
   const CalibrateRecipe& c = recipe.calibrate;
   const bool repairs = c.equalize || c.bias_correction || c.rounding != WeightRounding::nearest || c.distill_steps > 0;
-  const QuantRecipe& q = recipe.quant;
-  const bool eight_bits = least_activation_bits(q) == 8 && q.input_bits == 8 && q.residual_bits % 8 == 0;
-  return !run.ranks && recipe.parallel.stages.empty() && !repairs && eight_bits &&
+  return !run.ranks && recipe.parallel.stages.empty() && !repairs && recipe.quant.least_activation_bits() == 8 &&
          recipe.qat.forward == QatForward::simulation && !function_pairs(fused).empty();
 }
 

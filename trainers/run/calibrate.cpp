@@ -319,11 +319,12 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
     if (!recipe.method && !with.pass) its.images.x = with.images ? *with.images : images_for_joint_ranges(run);
     CalibrationPass& pass = with.pass ? *with.pass : its;
     find_finite_ranges(model, run, pass);
-    if (chooses) say((ranges = (own ? *own : *with.held).choose_ranges(model, pass.images)).chosen);
+    const HeldBack* held = own ? &*own : with.held;
+    if (chooses) say((ranges = held->choose_ranges(model, pass.images)).chosen);
     if (with.ranges_set) with.ranges_set(pass.images);
     repair(model, run);
+    if (chooses && repairs(recipe)) ranges.lost = held->lost(model);  // of the float network as it was before them
   });
-  if (repairs(recipe) || with.ranges_set) ranges.lost.reset();  // that was before
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
   return ranges;
 }

@@ -105,7 +105,7 @@ std::vector<Fault> faults_of(QuantizedModel& model, const NetworkCosts& costs, c
 }
 
 /// Returns what the recipe has tried.
-std::string tried(const Recipe& recipe, EdgeScales scales) {
+std::string tried(const Recipe& recipe, const QatStart& start) {
   const CalibrateRecipe& c = recipe.calibrate;
   std::string text = fmt::format("ranges by calibrate.method {}", name_or_auto(kCalibrationMethods, c.method));
   for (const auto& [name, is_tried] :
@@ -114,13 +114,14 @@ std::string tried(const Recipe& recipe, EdgeScales scales) {
         std::pair("distill_steps", c.distill_steps > 0)})
     if (is_tried) text += fmt::format(", calibrate.{}", name);
   if (recipe.qat.epochs > 0)
-    text += fmt::format(", QAT of {} with quant.scales {}{}", counted(recipe.qat.epochs, "epoch"),
-                        recipe.quant.scales ? "" : "auto: ", name_in(kEdgeScales, scales));
+    text += fmt::format(", QAT of {} with quant.scales {}{}{}", counted(recipe.qat.epochs, "epoch"),
+                        recipe.quant.scales ? "" : "auto: ", name_in(kEdgeScales, start.scales),
+                        start.froze ? " and qat.freeze_batch_norm auto: 0" : "");
   return text;
 }
 
 /// Returns keys with the values that may help, those that are about the named layers first.
-std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vector<Fault>& faults, double lost) {
+std::vector<std::string> cures(const Run& run, const QatStart& start, const std::vector<Fault>& faults, double lost) {
   const Recipe& recipe = run.recipe;
   const bool trained = recipe.qat.epochs > 0;
   std::vector<std::string> keys;
@@ -132,8 +133,10 @@ std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vec
         fmt::format("qat.learning_rate: {:g} (a third: training moved the weights, the codes do what they say)",
                     qat_rate(run).rate / 3));
   if (ranges && recipe.calibrate.method) keys.push_back("calibrate.method: auto");
-  const bool observable = recipe.quant.scales || edge_scales(run) == EdgeScales::observed;
-  if (ranges && trained && scales == EdgeScales::fixed && observable) keys.push_back("quant.scales: observed");
+  if (start.froze)
+    keys.push_back("qat.freeze_batch_norm: 0.5 (BatchNorm's running statistics may not be those of the images)");
+  else if (ranges && trained && start.scales == EdgeScales::fixed && may_observe(run))
+    keys.push_back("quant.scales: observed");
   if (weights && recipe.quant.weight_granularity == Granularity::per_tensor)
     keys.push_back("quant.weight_granularity: per_channel");
   if (weights && !trained && recipe.quant.weight_calibrator == WeightCalibrator::minmax)
@@ -158,7 +161,7 @@ std::vector<std::string> cures(const Run& run, EdgeScales scales, const std::vec
 
 }  // namespace
 
-std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales) try {
+std::string diagnose(const Run& run, QuantizedModel& model, const QatStart& start) try {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   const std::vector<at::Tensor> x = validation_inputs(run, kDiagnosed);
@@ -176,8 +179,8 @@ std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales) t
   for (const at::Tensor& batch : x) images += static_cast<size_t>(batch.size(0));
   const std::string silence = silence_note(costs.outputs, images);
   return fmt::format("what int8 loses: of the outputs {} by all {}, alone {}. Tried: {}. May help: {}{}", percent(lost),
-                     counted(static_cast<long>(costs.layers.size()), "layer"), layers, tried(run.recipe, scales),
-                     fmt::join(cures(run, scales, faults, lost), "; "), silence.empty() ? "" : ". But " + silence);
+                     counted(static_cast<long>(costs.layers.size()), "layer"), layers, tried(run.recipe, start),
+                     fmt::join(cures(run, start, faults, lost), "; "), silence.empty() ? "" : ". But " + silence);
 } catch (const std::exception& error) {
   return fmt::format("what int8 loses was not found out: {}", error.what());
 }

@@ -11,6 +11,7 @@
 #include "src/eval/evaluate.h"
 #include "src/recipe/run.h"
 #include "src/report/report.h"
+#include "trainers/run/qat_start.h"
 #include "trainers/run/run.h"
 
 namespace octet {
@@ -52,9 +53,9 @@ Report measure_and_report(const Run& run, const QuantizedModel& model, Program& 
 /// Returns why a quantized network answers worse than its float network (diagnosis.cpp): in a sentence or two which
 /// layers lose most of the outputs, each quantized alone, and what is wrong with their ranges or weights; what the
 /// recipe has tried; and which of its keys, with what values, may help. Measured on a few validation images, without
-/// labels, in seconds. model: calibrated, or trained with qat.epochs; scales: what train_qat() returned.
+/// labels, in seconds. model: calibrated, or trained with qat.epochs; start: what train_qat() returned.
 /// What fails, and Ctrl-C, is said in the place of all that: it must not cost what was measured before.
-std::string diagnose(const Run& run, QuantizedModel& model, EdgeScales scales = EdgeScales::fixed);
+std::string diagnose(const Run& run, QuantizedModel& model, const QatStart& start = {});
 
 // The test images that a report shows of a network of detection or segmentation (worst_images.cpp): those on which
 // int8 loses most of what the float network has right. They are found in the evaluations; no network runs again.

@@ -66,8 +66,9 @@ std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedMode
   show_running(run, "training has begun");
   const Phases done = train_phases(run, weights, model, resume);
   Report report = measure_and_report(run, model, *done.ptq, engines);
-  for (const std::string& note : {done.float_note, done.ranges.chosen, done.qat.note})
+  for (const std::string& note : {done.float_note, done.ranges.chosen})
     if (!note.empty()) report.notes.push_back(note);
+  report.notes.insert(report.notes.end(), done.qat.notes.begin(), done.qat.notes.end());
   const bool was_trained = run.recipe.train.epochs > 0;
   if (const std::string note = chance_note(report.rows.front().evaluation, was_trained); !note.empty())
     report.notes.push_back(note);
@@ -77,7 +78,7 @@ std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedMode
     say("comparing the networks' scores, which takes seconds where there are thousands of test images");
   report.differences = differences(report);
   if (const Paired& lost = report.differences->lost; lost.told_apart() && lost.points > 0)
-    report.notes.push_back(diagnose(run, model, done.qat.scales));
+    report.notes.push_back(diagnose(run, model, done.qat));
   return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());

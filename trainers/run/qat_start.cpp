@@ -4,9 +4,16 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 
+#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/json.h"
+#include "src/base/names.h"
 #include "src/base/progress.h"
 #include "src/base/text.h"
 #include "src/train/model/device.h"
@@ -45,15 +52,15 @@ void for_steps(const Run& run, const See& see) {
 
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
 /// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
-bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost) {
+bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::vector<std::string>& notes) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
   if (!lost) lost = HeldBack(model, run).lost(model);
   const EdgeScales scales = *lost > kMuchLost ? EdgeScales::observed : EdgeScales::fixed;
-  say(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
-                  name_in(kEdgeScales, scales), percent(*lost), *lost > kMuchLost ? "more than" : "within",
-                  percent(kMuchLost)));
+  notes.push_back(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
+                              name_in(kEdgeScales, scales), percent(*lost), *lost > kMuchLost ? "more than" : "within",
+                              percent(kMuchLost)));
   return scales == EdgeScales::observed;
 }
 
@@ -67,10 +74,13 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
 /// Returns from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
 /// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
 /// with the running statistics: they were found with these. A network that explodes on a few images has others in each
-/// batch, and ranges that follow these ruin it. note: gets why.
-double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::string& note) {
+/// batch, and ranges that follow these ruin it. Statistics that are not the network's own (a short float phase has not
+/// made them yet: its outputs are others in a batch) must not stay.
+double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<double>& lost,
+                         std::vector<std::string>& notes) {
   if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
   constexpr double kTimes = 2;
+  constexpr double kStale = 0.25;  // networks that were trained for epochs move by 5 to 12 %
   const bool follows = run.recipe.quant.scales == EdgeScales::observed;
   const bool begins = !follows && model.has_scales() && run.recipe.parallel.stages.empty();
   if (!begins || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
@@ -79,17 +89,17 @@ double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<do
     const at::TensorOptions place = at::device(device_of(model.weights())).dtype(at::kDouble);
     return run.ranks->gather(at::tensor({mine}, place))[0].item<double>();
   };
-  const double of_batches = of_first(lost_in_training(model, run));
-  if (of_batches <= kMuchLost) return kUsualFreeze;
+  const InTraining seen = in_training(model, run);
+  const double of_batches = of_first(seen.lost), moved = of_first(seen.moved);
+  if (of_batches <= kMuchLost || moved > kStale) return kUsualFreeze;
   if (!lost) lost = HeldBack(model, run).lost(model);
   const double running = of_first(*lost);
   if (of_batches <= kTimes * running) return kUsualFreeze;
-  note = fmt::format(
-      "qat.freeze_batch_norm auto: 0, ranges as calibrated: with BatchNorm's statistics of each batch {} of the "
-      "outputs "
-      "are lost, {} with the running ones",
-      percent(of_batches), percent(running));
-  say(note);
+  notes.push_back(fmt::format(
+      "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
+      "{} with the running ones{}",
+      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(running),
+      run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
   return 0;
 }
 
@@ -112,38 +122,83 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
 
 }  // namespace
 
-double lost_in_training(const QuantizedModel& model, const Run& run) {
+InTraining in_training(const QuantizedModel& model, const Run& run) {
   constexpr size_t kBatches = 2;
+  constexpr int kOfStep = 2;  // half the images of a step have about its statistics
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
   QuantizedModel copy = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
   copy.load_state(model.state());
   const Graph& graph = copy.prepared().graph;
-  const auto outputs = [&](const at::Tensor& x, bool quantize) {
+  const auto outputs = [&](const at::Tensor& x, QuantizedModel::Mode mode) {
     std::vector<at::Tensor> y(graph.outputs.size());
-    copy.forward(x, {.batch_norm_training = true, .quantize = quantize}, [&](int n, const at::Tensor& node) {
+    copy.forward(x, mode, [&](int n, const at::Tensor& node) {
       for (size_t o = 0; o < y.size(); ++o)
         if (graph.outputs[o] == n) y[o] = node;
     });
     return y;
   };
-  std::vector<std::vector<at::Tensor>> wanted, got;
+  std::vector<at::Tensor> batches;
   for_steps(run, [&](const at::Tensor& x) {
-    wanted.push_back(outputs(x, false));
-    got.push_back(outputs(x, true));
-    return wanted.size() < kBatches;
+    if (x.size(0) * kOfStep >= images_of_step(run)) batches.push_back(x);
+    return batches.size() < kBatches;
   });
-  return mean_lost(output_errors(graph, FloatOutputs(std::move(wanted)), [&](size_t batch) { return got[batch]; }));
+  if (batches.empty()) return {};
+  std::vector<std::vector<at::Tensor>> running, live, quantized;
+  for (const at::Tensor& x : batches) running.push_back(outputs(x, {.quantize = false}));
+  for (const at::Tensor& x : batches) {
+    live.push_back(outputs(x, {.batch_norm_training = true, .quantize = false}));
+    quantized.push_back(outputs(x, {.batch_norm_training = true}));
+  }
+  const auto error_of = [&](const auto& wanted, const auto& got) {
+    return mean_lost(output_errors(graph, FloatOutputs(wanted), [&](size_t batch) { return got[batch]; }));
+  };
+  return {.lost = error_of(live, quantized), .moved = error_of(running, live)};
 }
 
-QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost) {
-  QatStart start{.scales = edge_scales(run)};
-  start.freeze_batch_norm = freeze_batch_norm(run, model, lost, start.note);
-  const bool fits = !start.note.empty();  // the calibrated ranges, to the statistics that stay
-  if (!learn(start.scales))
-    start.scales = !fits && observes(run, model, lost) ? EdgeScales::observed : EdgeScales::fixed;
-  const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
-  if (live && model.has_scales() && !run.recipe.quant.scales && start.scales != EdgeScales::fixed)
+std::optional<QatStart> kept_qat_start(const RunDirectory& directory) {
+  const std::string path = directory.qat_start();
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  try {
+    const nlohmann::json kept = parse_json(read_file(path), path);
+    const std::string scales = kept.at("scales");
+    const double freeze = kept.at("freeze_batch_norm");
+    if (!(freeze >= 0 && freeze <= 1)) throw data_error("no share of the steps");
+    return QatStart{.scales = value_named(kEdgeScales, scales, path),
+                    .freeze_batch_norm = freeze,
+                    .froze = kept.at("froze"),
+                    .notes = kept.at("notes")};
+  } catch (const std::exception&) {
+    throw data_error(fmt::format("{}: not what octet wrote when QAT began; remove it, and auto chooses anew", path));
+  }
+}
+
+void keep_qat_start(const RunDirectory& directory, const QatStart& start) {
+  const nlohmann::json kept = {{"scales", name_in(kEdgeScales, start.scales)},
+                               {"freeze_batch_norm", start.freeze_batch_norm},
+                               {"froze", start.froze},
+                               {"notes", start.notes}};
+  write_file_atomically(directory.qat_start(), kept.dump(1) + "\n");
+}
+
+QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
+                   const std::optional<QatStart>& kept) {
+  QatStart start;
+  if (kept) {
+    start = *kept;
+  } else {
+    start.scales = edge_scales(run);
+    if (!run.recipe.quant.scales && learn(start.scales))
+      start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits",
+                                        name_in(kEdgeScales, start.scales), run.recipe.quant.least_activation_bits()));
+    start.freeze_batch_norm = freeze_batch_norm(run, model, lost, start.notes);
+    start.froze = start.freeze_batch_norm == 0 && !run.recipe.qat.freeze_batch_norm;
+    if (!learn(start.scales))
+      start.scales = !start.froze && observes(run, model, lost, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
+  }
+  for (const std::string& note : start.notes) say(note);
+  if (!start.froze && model.has_scales() && !run.recipe.quant.scales && start.scales != EdgeScales::fixed &&
+      start.freeze_batch_norm > 0)  // else training sees what calibration saw
     start_moving_ranges(run, model);
   return start;
 }

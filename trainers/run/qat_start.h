@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/quant/calibrate.h"
 #include "src/train/qat/quantized_model.h"
@@ -15,16 +16,30 @@ namespace octet {
 struct QatStart {
   EdgeScales scales = EdgeScales::fixed;
   double freeze_batch_norm = kUsualFreeze;  ///< share of the steps after which BatchNorm's statistics stay
-  std::string note;                         ///< for the report: why auto chose that share; "": nothing was chosen
+  bool froze = false;                       ///< auto chose 0, since the calibrated ranges fit those statistics alone
+  std::vector<std::string> notes;           ///< for the report: what auto chose, and why
 };
 
 /// Returns quant.scales and qat.freeze_batch_norm or, where the recipe leaves them to octet, what suits the model, and
 /// says why. Sets ranges that move to those of the values that training sees. model: as calibrated, if it was; lost:
-/// the share of the outputs that it then loses, if that is known.
-QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost);
+/// the share of the outputs that it then loses, if that is known; kept: what was chosen when a training that goes on
+/// began.
+QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
+                   const std::optional<QatStart>& kept = std::nullopt);
 
-/// Returns the share of the outputs that a calibrated model loses in a step of training, where BatchNorm normalizes by
-/// each batch: the mean over two batches of calibration images. The model stays as it is.
-double lost_in_training(const QuantizedModel& model, const Run& run);
+/// Reads and writes what start_qat() chose in a run's directory: measured again, a number near its threshold could
+/// choose otherwise halfway. Empty: the directory has none.
+std::optional<QatStart> kept_qat_start(const RunDirectory& directory);
+void keep_qat_start(const RunDirectory& directory, const QatStart& start);
+
+/// What a step of training, where BatchNorm normalizes by each batch, makes of a network's outputs, as shares of them.
+struct InTraining {
+  double lost = 0;   ///< by the calibrated ranges
+  double moved = 0;  ///< without quantization, from what the running statistics make of them
+};
+
+/// Measures a calibrated model on two batches of calibration images; nothing is lost or moved where there are none of
+/// half a step. The model stays as it is.
+InTraining in_training(const QuantizedModel& model, const Run& run);
 
 }  // namespace octet

@@ -189,26 +189,22 @@ QuantSpec quant_spec(const QuantRecipe& quant) {
           .layers = quant.layers};
 }
 
-int least_activation_bits(const QuantRecipe& quant) {
-  int bits = quant.activation_bits;
-  for (const LayerBits& layer : quant.layers)
-    if (layer.activation_bits > 0) bits = std::min(bits, layer.activation_bits);
-  return bits;
-}
-
 QatRate qat_rate(const Run& run) {
   QatRate rate = qat_rate(run.recipe, run.graph, run.float_rate);
   rate.rate *= run.qat_share;
   return rate;
 }
 
+bool may_observe(const Run& run) {
+  return (run.ranks == nullptr || run.device.is_cpu()) && run.recipe.parallel.stages.empty();
+}
+
 EdgeScales edge_scales(const Run& run) {
   const Recipe& recipe = run.recipe;
   if (recipe.quant.scales) return *recipe.quant.scales;
   if (recipe.qat.epochs == 0) return EdgeScales::fixed;
-  if (least_activation_bits(recipe.quant) < 8) return EdgeScales::lsq;
-  const bool observable = (run.ranks == nullptr || run.device.is_cpu()) && recipe.parallel.stages.empty();
-  return observable ? EdgeScales::observed : EdgeScales::fixed;
+  if (recipe.quant.least_activation_bits() < 8) return EdgeScales::lsq;
+  return may_observe(run) ? EdgeScales::observed : EdgeScales::fixed;
 }
 
 Graph quantized_graph(const Run& run, const Weights& weights) {

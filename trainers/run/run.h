@@ -68,17 +68,17 @@ Weights starting_weights(const Run& run);
 
 QuantSpec quant_spec(const QuantRecipe& quant);
 
-/// Returns the fewest bits that the recipe gives to activations: quant.activation_bits, or those of a layer.
-int least_activation_bits(const QuantRecipe& quant);
-
 struct QatRate;  // trainers/run/advice.h
 
 /// Returns qat_rate() of advice.h times Run::qat_share.
 QatRate qat_rate(const Run& run);
 
+/// Whether ranges of activations may follow the data in QAT: not with several processes on GPUs, nor with stages.
+bool may_observe(const Run& run);
+
 /// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
 /// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
-/// little, or fixed where observing is not possible (several processes on GPUs, stages).
+/// little, or fixed where may_observe() is false.
 EdgeScales edge_scales(const Run& run);
 
 /// Returns run.graph, with a scale for each channel of the functions for which `weights` have them.
