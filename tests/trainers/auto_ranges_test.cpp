@@ -178,6 +178,7 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     save_weights(c.weights, c.run.directory.float_weights());
     const QatStart start = train_qat(c.run, c.model, false, interrupted, 0.01);
     EXPECT_EQ(start.froze, stay);
+    EXPECT_EQ(start.notes.front().find("the running ones are not its own yet") != std::string::npos, of == Case::stale);
     EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), stay);
     const std::string text = diagnose(c.run, c.model, start);
     for (const char* part : {"and qat.freeze_batch_norm auto: 0", "qat.freeze_batch_norm: 0.5"})

@@ -91,15 +91,22 @@ double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<do
   };
   const InTraining seen = in_training(model, run);
   const double of_batches = of_first(seen.lost), moved = of_first(seen.moved);
-  if (of_batches <= kMuchLost || moved > kStale) return kUsualFreeze;
+  if (of_batches <= kMuchLost) return kUsualFreeze;
+  if (moved > kStale) {
+    notes.push_back(fmt::format(
+        "qat.freeze_batch_norm auto: {}: with BatchNorm's statistics of each batch the float network's own outputs "
+        "differ by {}: the running ones are not its own yet",
+        kUsualFreeze, percent(moved)));
+    return kUsualFreeze;
+  }
   if (!lost) lost = HeldBack(model, run).lost(model);
   const double running = of_first(*lost);
   if (of_batches <= kTimes * running) return kUsualFreeze;
   notes.push_back(fmt::format(
       "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
-      "{} with the running ones{}",
+      "{} with the running ones (without quantization they differ by {}){}",
       learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(running),
-      run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
+      percent(moved), run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
   return 0;
 }
 
