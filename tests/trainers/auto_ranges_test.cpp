@@ -115,6 +115,8 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   EXPECT_GT(std::abs(lost - HeldBack(repaired.model, repaired.run).lost(repaired.model)), 1e-5);
   CalibratedRun one(recipe_with(CalibrationMethod::mse), folder.path() + "/one");
   EXPECT_FALSE(calibrate(one.model, one.run).lost);
+  one.run.recipe.calibrate.bias_correction = true;
+  EXPECT_TRUE(calibrate(one.model, one.run).lost);
 }
 
 /// What start_qat() chooses for a calibrated network whose running statistics are those of its images, whose ranges cut
@@ -178,7 +180,11 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     save_weights(c.weights, c.run.directory.float_weights());
     const QatStart start = train_qat(c.run, c.model, false, interrupted, 0.01);
     EXPECT_EQ(start.froze, stay);
-    EXPECT_EQ(start.notes.front().find("the running ones are not its own yet") != std::string::npos, of == Case::stale);
+    EXPECT_EQ(start.stale, of == Case::stale);
+    EXPECT_EQ(start.scales, of == Case::stale ? EdgeScales::observed : EdgeScales::fixed);
+    EXPECT_EQ(start.notes.front().find("are not those of these images") != std::string::npos, of == Case::stale);
+    EXPECT_EQ(kept_qat_start(c.run.directory).value().notes, start.notes);
+    EXPECT_EQ(started({}, {}, 0.01).second, of == Case::stale) << "ranges of other statistics are found anew";
     EXPECT_EQ(c.weights.at("bn1.running_mean").equal(mean), stay);
     const std::string text = diagnose(c.run, c.model, start);
     for (const char* part : {"and qat.freeze_batch_norm auto: 0", "qat.freeze_batch_norm: 0.5"})
@@ -193,14 +199,20 @@ TEST(AutoFreeze, ATrainingThatGoesOnKeepsWhatItBeganWith) {
   const Folder folder("auto_freeze_kept");
   CalibratedRun c(tiny_recipe(), folder.path());
   EXPECT_FALSE(kept_qat_start(c.run.directory));
-  keep_qat_start(c.run.directory, {EdgeScales::observed, 0.25, true, {"why"}});
+  keep_qat_start(c.run.directory, {EdgeScales::observed, 0.25, true, true, {"why"}});
   const QatStart kept = kept_qat_start(c.run.directory).value();
   EXPECT_EQ(kept.scales, EdgeScales::observed);
   EXPECT_EQ(kept.freeze_batch_norm, 0.25);
-  EXPECT_TRUE(kept.froze);
+  EXPECT_TRUE(kept.froze && kept.stale);
   EXPECT_EQ(kept.notes, std::vector<std::string>{"why"});
-  EXPECT_EQ(train_qat(c.run, c.model, true).freeze_batch_norm, 0.25);
-  EXPECT_EQ(train_qat(c.run, c.model, false).freeze_batch_norm, 0.5) << "one that begins chooses";
+  const auto resumed = [&] {
+    QuantizedModel model = make_quantized(c.run, starting_weights(c.run));
+    calibrate(model, c.run);
+    return train_qat(c.run, model, true).freeze_batch_norm;
+  };
+  EXPECT_EQ(resumed(), 0.5) << "without a state it begins, and chooses";
+  keep_qat_start(c.run.directory, kept);
+  EXPECT_EQ(resumed(), 0.25);
   write_file_atomically(c.run.directory.qat_start(), R"({"scales": "lsqq", "freeze_batch_norm": 0, "froze": true})");
   try {
     kept_qat_start(c.run.directory);

@@ -313,7 +313,8 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
     say_sparse_layers(model.prepared());
     std::optional<HeldBack> own;
     const bool chooses = !recipe.method && !with.ranges_set;
-    if (chooses && with.held == nullptr) own.emplace(model, run);
+    const bool tells = recipe.bias_correction && run.recipe.qat.epochs > 0 && !with.ranges_set;
+    if ((chooses || tells) && with.held == nullptr) own.emplace(model, run);
     if (recipe.equalize) equalize_model(model, run);
     CalibrationPass its;
     if (!recipe.method && !with.pass) its.images.x = with.images ? *with.images : images_for_joint_ranges(run);
@@ -323,7 +324,7 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
     if (chooses) say((ranges = held->choose_ranges(model, pass.images)).chosen);
     if (with.ranges_set) with.ranges_set(pass.images);
     repair(model, run);
-    if (chooses && repairs(recipe)) ranges.lost = held->lost(model);  // of the float network as it was before them
+    if (tells) ranges.lost = held->lost(model);  // of the float network as it was before them
   });
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
   return ranges;

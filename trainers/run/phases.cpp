@@ -338,7 +338,8 @@ QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::func
   if (recipe.distill_weight > 0) {
     phase.teacher = &teacher.emplace(float_teacher(run, weights));
   }
-  const QatStart start = start_qat(run, model, lost, resume ? kept_qat_start(run.directory) : std::nullopt);
+  const bool goes_on = resume && std::filesystem::exists(run.directory.qat_state());
+  const QatStart start = start_qat(run, model, lost, goes_on ? kept_qat_start(run.directory) : std::nullopt);
   if (run.writes()) keep_qat_start(run.directory, start);
   phase.freeze_batch_norm = start.freeze_batch_norm;
   phase.freeze_observers = start.scales == EdgeScales::observed ? recipe.freeze_observers : 0;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <string_view>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -50,13 +51,20 @@ void for_steps(const Run& run, const See& see) {
   }
 }
 
+/// Returns what the first process measured, by which all decide.
+double of_first(const Run& run, const QuantizedModel& model, double mine) {
+  if (!run.ranks) return mine;
+  const at::TensorOptions place = at::device(device_of(model.weights())).dtype(at::kDouble);
+  return run.ranks->gather(at::tensor({mine}, place))[0].item<double>();
+}
+
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
 /// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
 bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::vector<std::string>& notes) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
-  if (!lost) lost = HeldBack(model, run).lost(model);
+  if (!lost) lost = of_first(run, model, HeldBack(model, run).lost(model));
   const EdgeScales scales = *lost > kMuchLost ? EdgeScales::observed : EdgeScales::fixed;
   notes.push_back(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
                               name_in(kEdgeScales, scales), percent(*lost), *lost > kMuchLost ? "more than" : "within",
@@ -71,43 +79,41 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
   });
 }
 
-/// Returns from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
+/// Sets from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
 /// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
 /// with the running statistics: they were found with these. A network that explodes on a few images has others in each
-/// batch, and ranges that follow these ruin it. Statistics that are not the network's own (a short float phase has not
-/// made them yet: its outputs are others in a batch) must not stay.
-double freeze_batch_norm(const Run& run, QuantizedModel& model, std::optional<double>& lost,
-                         std::vector<std::string>& notes) {
-  if (run.recipe.qat.freeze_batch_norm) return *run.recipe.qat.freeze_batch_norm;
+/// batch, and ranges that follow these ruin it. Statistics that are not those of the images (a short float phase has
+/// not made them yet: the network's outputs are others in a batch) must not stay: start.stale is set.
+void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lost, QatStart& start) {
+  if (run.recipe.qat.freeze_batch_norm) {
+    start.freeze_batch_norm = *run.recipe.qat.freeze_batch_norm;
+    return;
+  }
   constexpr double kTimes = 2;
   constexpr double kStale = 0.25;  // networks that were trained for epochs move by 5 to 12 %
   const bool follows = run.recipe.quant.scales == EdgeScales::observed;
   const bool begins = !follows && model.has_scales() && run.recipe.parallel.stages.empty();
-  if (!begins || !has_statistics(run.graph, model.weights())) return kUsualFreeze;
-  const auto of_first = [&](double mine) {  // the first process decides
-    if (!run.ranks) return mine;
-    const at::TensorOptions place = at::device(device_of(model.weights())).dtype(at::kDouble);
-    return run.ranks->gather(at::tensor({mine}, place))[0].item<double>();
-  };
+  if (!begins || !has_statistics(run.graph, model.weights())) return;
   const InTraining seen = in_training(model, run);
-  const double of_batches = of_first(seen.lost), moved = of_first(seen.moved);
-  if (of_batches <= kMuchLost) return kUsualFreeze;
-  if (moved > kStale) {
-    notes.push_back(fmt::format(
+  const double of_batches = of_first(run, model, seen.lost), moved = of_first(run, model, seen.moved);
+  if (!(of_batches > kMuchLost)) return;
+  start.stale = !(moved <= kStale);
+  if (start.stale) {
+    start.notes.push_back(fmt::format(
         "qat.freeze_batch_norm auto: {}: with BatchNorm's statistics of each batch the float network's own outputs "
-        "differ by {}: the running ones are not its own yet",
+        "differ by {}: the running ones are not those of these images",
         kUsualFreeze, percent(moved)));
-    return kUsualFreeze;
+    return;
   }
-  if (!lost) lost = HeldBack(model, run).lost(model);
-  const double running = of_first(*lost);
-  if (of_batches <= kTimes * running) return kUsualFreeze;
-  notes.push_back(fmt::format(
+  if (!lost) lost = of_first(run, model, HeldBack(model, run).lost(model));
+  if (!(of_batches > kTimes * *lost)) return;
+  start.notes.push_back(fmt::format(
       "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
       "{} with the running ones (without quantization they differ by {}){}",
-      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(running),
+      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(*lost),
       percent(moved), run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
-  return 0;
+  start.freeze_batch_norm = 0;
+  start.froze = true;
 }
 
 /// Sets the ranges that learn or follow to those of the values that training sees, with BatchNorm's statistics of each
@@ -174,6 +180,7 @@ std::optional<QatStart> kept_qat_start(const RunDirectory& directory) {
     return QatStart{.scales = value_named(kEdgeScales, scales, path),
                     .freeze_batch_norm = freeze,
                     .froze = kept.at("froze"),
+                    .stale = kept.at("stale"),
                     .notes = kept.at("notes")};
   } catch (const std::exception&) {
     throw data_error(fmt::format("{}: not what octet wrote when QAT began; remove it, and auto chooses anew", path));
@@ -184,6 +191,7 @@ void keep_qat_start(const RunDirectory& directory, const QatStart& start) {
   const nlohmann::json kept = {{"scales", name_in(kEdgeScales, start.scales)},
                                {"freeze_batch_norm", start.freeze_batch_norm},
                                {"froze", start.froze},
+                               {"stale", start.stale},
                                {"notes", start.notes}};
   write_file_atomically(directory.qat_start(), kept.dump(1) + "\n");
 }
@@ -191,22 +199,26 @@ void keep_qat_start(const RunDirectory& directory, const QatStart& start) {
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
                    const std::optional<QatStart>& kept) {
   QatStart start;
+  const bool chooses = !run.recipe.quant.scales;
   if (kept) {
     start = *kept;
   } else {
+    if (lost) lost = of_first(run, model, *lost);
     start.scales = edge_scales(run);
-    if (!run.recipe.quant.scales && learn(start.scales))
-      start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits",
-                                        name_in(kEdgeScales, start.scales), run.recipe.quant.least_activation_bits()));
-    start.freeze_batch_norm = freeze_batch_norm(run, model, lost, start.notes);
-    start.froze = start.freeze_batch_norm == 0 && !run.recipe.qat.freeze_batch_norm;
-    if (!learn(start.scales))
+    const std::string_view name = name_in(kEdgeScales, start.scales);
+    if (chooses && learn(start.scales))
+      start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits", name,
+                                        run.recipe.quant.least_activation_bits()));
+    set_freeze(run, model, lost, start);
+    if (start.stale && chooses && start.scales == EdgeScales::observed)
+      start.notes.push_back("quant.scales auto: observed: what was calibrated is of those statistics");
+    else if (!learn(start.scales))
       start.scales = !start.froze && observes(run, model, lost, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
   }
   for (const std::string& note : start.notes) say(note);
-  if (!start.froze && model.has_scales() && !run.recipe.quant.scales && start.scales != EdgeScales::fixed &&
-      start.freeze_batch_norm > 0)  // else training sees what calibration saw
-    start_moving_ranges(run, model);
+  const bool moves = start.stale || start.scales != EdgeScales::fixed;
+  const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
+  if (live && moves && chooses && model.has_scales()) start_moving_ranges(run, model);
   return start;
 }
 

@@ -17,6 +17,7 @@ struct QatStart {
   EdgeScales scales = EdgeScales::fixed;
   double freeze_batch_norm = kUsualFreeze;  ///< share of the steps after which BatchNorm's statistics stay
   bool froze = false;                       ///< auto chose 0, since the calibrated ranges fit those statistics alone
+  bool stale = false;                       ///< those statistics are not those of the images, nor are calibrated ranges
   std::vector<std::string> notes;           ///< for the report: what auto chose, and why
 };
 
