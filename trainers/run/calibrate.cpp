@@ -324,6 +324,7 @@ CalibratedRanges calibrate(QuantizedModel& model, const Run& run, const Calibrat
     if (chooses) say((ranges = held->choose_ranges(model, pass.images)).chosen);
     if (with.ranges_set) with.ranges_set(pass.images);
     repair(model, run);
+    if (repairs(recipe)) ranges.lost.reset();    // that was before them
     if (tells) ranges.lost = held->lost(model);  // of the float network as it was before them
   });
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);

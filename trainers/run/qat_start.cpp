@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <string_view>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -58,18 +57,24 @@ double of_first(const Run& run, const QuantizedModel& model, double mine) {
   return run.ranks->gather(at::tensor({mine}, place))[0].item<double>();
 }
 
+/// Returns the share of the outputs that the calibrated model loses; lost: that, once it is known.
+double as_calibrated(const Run& run, QuantizedModel& model, std::optional<double>& lost) {
+  if (!lost) lost = of_first(run, model, HeldBack(model, run).lost(model));
+  return *lost;
+}
+
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
 /// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
 bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::vector<std::string>& notes) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
-  if (!lost) lost = of_first(run, model, HeldBack(model, run).lost(model));
-  const EdgeScales scales = *lost > kMuchLost ? EdgeScales::observed : EdgeScales::fixed;
+  const double share = as_calibrated(run, model, lost);
+  const bool much = share > kMuchLost;
   notes.push_back(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
-                              name_in(kEdgeScales, scales), percent(*lost), *lost > kMuchLost ? "more than" : "within",
-                              percent(kMuchLost)));
-  return scales == EdgeScales::observed;
+                              name_in(kEdgeScales, much ? EdgeScales::observed : EdgeScales::fixed), percent(share),
+                              much ? "more than" : "within", percent(kMuchLost)));
+  return much;
 }
 
 /// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
@@ -105,12 +110,12 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
         kUsualFreeze, percent(moved)));
     return;
   }
-  if (!lost) lost = of_first(run, model, HeldBack(model, run).lost(model));
-  if (!(of_batches > kTimes * *lost)) return;
+  const double running = as_calibrated(run, model, lost);
+  if (!(of_batches > kTimes * running)) return;
   start.notes.push_back(fmt::format(
       "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
       "{} with the running ones (without quantization they differ by {}){}",
-      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(*lost),
+      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(running),
       percent(moved), run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
   start.freeze_batch_norm = 0;
   start.froze = true;
@@ -143,9 +148,9 @@ InTraining in_training(const QuantizedModel& model, const Run& run) {
   QuantizedModel copy = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
   copy.load_state(model.state());
   const Graph& graph = copy.prepared().graph;
-  const auto outputs = [&](const at::Tensor& x, QuantizedModel::Mode mode) {
+  const auto outputs = [&](const at::Tensor& x, bool quantize) {
     std::vector<at::Tensor> y(graph.outputs.size());
-    copy.forward(x, mode, [&](int n, const at::Tensor& node) {
+    copy.forward(x, {.batch_norm_training = true, .quantize = quantize}, [&](int n, const at::Tensor& node) {
       for (size_t o = 0; o < y.size(); ++o)
         if (graph.outputs[o] == n) y[o] = node;
     });
@@ -157,16 +162,16 @@ InTraining in_training(const QuantizedModel& model, const Run& run) {
     return batches.size() < kBatches;
   });
   if (batches.empty()) return {};
-  std::vector<std::vector<at::Tensor>> running, live, quantized;
-  for (const at::Tensor& x : batches) running.push_back(outputs(x, {.quantize = false}));
+  const FloatOutputs running = float_outputs(copy, batches);  // before batches move the statistics
+  std::vector<std::vector<at::Tensor>> live, quantized;
   for (const at::Tensor& x : batches) {
-    live.push_back(outputs(x, {.batch_norm_training = true, .quantize = false}));
-    quantized.push_back(outputs(x, {.batch_norm_training = true}));
+    live.push_back(outputs(x, false));
+    quantized.push_back(outputs(x, true));
   }
-  const auto error_of = [&](const auto& wanted, const auto& got) {
-    return mean_lost(output_errors(graph, FloatOutputs(wanted), [&](size_t batch) { return got[batch]; }));
+  const auto error_of = [&](const FloatOutputs& wanted, const auto& got) {
+    return mean_lost(output_errors(graph, wanted, [&](size_t batch) { return got[batch]; }));
   };
-  return {.lost = error_of(live, quantized), .moved = error_of(running, live)};
+  return {.lost = error_of(FloatOutputs(live), quantized), .moved = error_of(running, live)};
 }
 
 std::optional<QatStart> kept_qat_start(const RunDirectory& directory) {
@@ -205,10 +210,9 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
   } else {
     if (lost) lost = of_first(run, model, *lost);
     start.scales = edge_scales(run);
-    const std::string_view name = name_in(kEdgeScales, start.scales);
     if (chooses && learn(start.scales))
-      start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits", name,
-                                        run.recipe.quant.least_activation_bits()));
+      start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits",
+                                        name_in(kEdgeScales, start.scales), run.recipe.quant.least_activation_bits()));
     set_freeze(run, model, lost, start);
     if (start.stale && chooses && start.scales == EdgeScales::observed)
       start.notes.push_back("quant.scales auto: observed: what was calibrated is of those statistics");
