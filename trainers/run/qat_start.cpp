@@ -121,9 +121,9 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
   start.froze = true;
 }
 
-/// Sets the ranges that learn or follow to those of the values that training sees, with BatchNorm's statistics of each
-/// batch. Those of evaluation, which calibration saw, may be a thousand times as wide: a scale does not learn that far,
-/// and a moving average takes hundreds of steps, in the first of which all values of a layer may get one code.
+/// Sets the ranges to those of the values that training sees, with BatchNorm's statistics of each batch. Those of
+/// evaluation, which calibration saw, may be a thousand times as wide: a moving average takes hundreds of steps, in the
+/// first of which all values of a layer may get one code.
 void start_moving_ranges(const Run& run, QuantizedModel& model) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
   const c10::NoGradGuard no_grad;
@@ -136,6 +136,27 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
   seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
   model.set_edges(seen.edges());
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
+}
+
+/// Ranges that learn begin as calibrated: those were found together, by what all of them lose of the outputs, and
+/// gradients take them on from there. A scale that is ten times too wide hardly moves, though: where a batch loses more
+/// than a third of its outputs so, they begin at the values that training sees, if it loses less with them. Returns
+/// what to say of that, if they do.
+std::optional<std::string> start_learned_ranges(const Run& run, QuantizedModel& model) {
+  constexpr double kTooMuch = 1.0 / 3;  // up to there calibrated ones ended better (tools/lab/defaults/README.md)
+  const auto lost_in_training = [&] { return of_first(run, model, in_training(model, run).lost); };
+  const double calibrated = lost_in_training();
+  if (calibrated <= kTooMuch) return std::nullopt;
+  const std::vector<QParams> edges = model.edges();
+  start_moving_ranges(run, model);
+  const double moved = lost_in_training();
+  if (moved < calibrated)
+    return fmt::format(
+        "quant.scales auto: ranges begin at the values that training sees: {} of the outputs of a batch are lost, {} "
+        "as calibrated",
+        percent(moved), percent(calibrated));
+  model.set_edges(edges);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -219,10 +240,16 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
     else if (!learn(start.scales))
       start.scales = !start.froze && observes(run, model, lost, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
   }
-  for (const std::string& note : start.notes) say(note);
-  const bool moves = start.stale || start.scales != EdgeScales::fixed;
   const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
-  if (live && moves && chooses && model.has_scales()) start_moving_ranges(run, model);
+  if (chooses && live && model.has_scales()) {
+    if (start.scales == EdgeScales::observed) {
+      start_moving_ranges(run, model);
+    } else if (learn(start.scales)) {
+      const std::optional<std::string> note = start_learned_ranges(run, model);
+      if (note && !kept) start.notes.push_back(*note);
+    }
+  }
+  for (const std::string& note : start.notes) say(note);
   return start;
 }
 
