@@ -100,6 +100,7 @@ Differences differences(const Report& report) {
   const Evaluation& int8 = h.int8_row->evaluation;
   d.lost = paired(h.baseline->evaluation, int8);
   if (h.ptq_row) d.ptq_lost = paired(h.float_row->evaluation, h.ptq_row->evaluation);
+  if (h.baseline != h.float_row) d.control_lost = paired(h.float_row->evaluation, h.baseline->evaluation);
   if (h.ptq_row && h.qat) d.qat_points_back = paired(int8, h.ptq_row->evaluation).points;
   return d;
 }
@@ -132,6 +133,12 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
         percent(h.float_row->evaluation.score()), percent(h.ptq_row->evaluation.score()), h.qat_points_back));
+  }
+  if (h.control_lost.told_apart() && h.control_lost.points > 0) {
+    sentences.push_back(fmt::format(
+        "the float control ends {:.2f} points below the float network that it began with ({} -> {}): training on harms "
+        "it, so it is no measure of what quantization costs; a lower qat.learning_rate may keep it",
+        h.control_lost.points, percent(h.float_row->evaluation.score()), percent(h.baseline->evaluation.score())));
   }
   return sentences;
 }

@@ -95,6 +95,7 @@ struct RunState {
 struct Differences {
   Paired lost;                 ///< baseline compared with int8; points above 0: int8 is worse
   Paired ptq_lost;             ///< float compared with PTQ; points above 0: PTQ is worse
+  Paired control_lost;         ///< float compared with float_control; points above 0: training on made it worse
   double qat_points_back = 0;  ///< 100 * (int8's score - PTQ's), if the network was trained after PTQ
 };
 
@@ -156,7 +157,8 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
                                 const std::string& cause);
 
 /// Returns difference_sentence() of baseline and int8 and, where PTQ lost something, how much that was and how much QAT
-/// got back. Returns nothing without a float and an int8 row.
+/// got back; where the float control is worse than the network it began with, that it is no measure. Returns nothing
+/// without a float and an int8 row.
 std::vector<std::string> accuracy_sentences(const Headline& headline);
 
 /// Returns "; reference: the first 100" for each row that saw fewer images than the first row; "" if there is none.

@@ -83,6 +83,23 @@ TEST(Headline, ALossOfPtqIsNamedAsOne) {
   EXPECT_EQ(alone.find("QAT"), std::string::npos) << alone;
 }
 
+/// A float network without ranges may explode in training where the int8 one does not: "quantization gains 15 points".
+TEST(Headline, AFloatControlThatTrainingRuinedIsNoMeasure) {
+  const std::string ruined =
+      said({right_from("float", 0, 4506), right_from("float_control", 0, 3023), right_from("cpu", 0, 4584)}, true);
+  EXPECT_NE(ruined.find("quantization gains 15.61 points"), std::string::npos) << ruined;
+  EXPECT_NE(ruined.find("\nthe float control ends 14.83 points below the float network that it began with (45.06 % -> "
+                        "30.23 %)"),
+            std::string::npos)
+      << ruined;
+  for (const int right : {4505, 4506, 4700})
+    EXPECT_EQ(
+        said({right_from("float", 0, 4506), right_from("float_control", 0, right), right_from("cpu", 0, 4500)}, true)
+            .find("the float control ends"),
+        std::string::npos)
+        << right;
+}
+
 TEST(Headline, ARowOfFewerImagesIsHeldAgainstTheSameOnes) {
   Evaluation first = right_from("cpu", 0, 100);
   first.right.resize(200);
