@@ -129,16 +129,17 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
                                        : "quantization";
   std::vector<std::string> sentences = {
       difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, h.lost, cause)};
+  const bool control_fell = h.control_lost.told_apart() && h.control_lost.points > 0;
+  if (control_fell && h.lost.told_apart() && h.lost.points < 0) {
+    sentences.push_back(fmt::format(
+        "the float control is no measure of that: training on, at a rate that the int8 network bears, made the float "
+        "network {:.2f} points worse ({} -> {})",
+        h.control_lost.points, percent(h.float_row->evaluation.score()), percent(h.baseline->evaluation.score())));
+  }
   if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
         percent(h.float_row->evaluation.score()), percent(h.ptq_row->evaluation.score()), h.qat_points_back));
-  }
-  if (h.control_lost.told_apart() && h.control_lost.points > 0) {
-    sentences.push_back(fmt::format(
-        "the float control ends {:.2f} points below the float network that it began with ({} -> {}): training on harms "
-        "it, so it is no measure of what quantization costs; a lower qat.learning_rate may keep it",
-        h.control_lost.points, percent(h.float_row->evaluation.score()), percent(h.baseline->evaluation.score())));
   }
   return sentences;
 }

@@ -157,8 +157,8 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
                                 const std::string& cause);
 
 /// Returns difference_sentence() of baseline and int8 and, where PTQ lost something, how much that was and how much QAT
-/// got back; where the float control is worse than the network it began with, that it is no measure. Returns nothing
-/// without a float and an int8 row.
+/// got back; where the float control is worse than int8 and than the network it began with, that it is no measure.
+/// Returns nothing without a float and an int8 row.
 std::vector<std::string> accuracy_sentences(const Headline& headline);
 
 /// Returns "; reference: the first 100" for each row that saw fewer images than the first row; "" if there is none.

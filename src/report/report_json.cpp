@@ -45,6 +45,7 @@ Json headline_json(const Report& report) {
   json["p_value"] = known(h.both(), h.lost.p_value);
   json["told_apart"] = known(h.both(), h.lost.told_apart());
   json["ptq_points_lost"] = known(h.both() && h.ptq_row, h.ptq_lost.points);
+  json["control_points_lost"] = known(h.both() && h.baseline != h.float_row, h.control_lost.points);
   json["qat_points_back"] = known(h.both() && h.ptq_row && h.qat, h.qat_points_back);
   json["size_ratio"] = known(h.size_ratio > 0, h.size_ratio);
   json["speed_up"] = known(h.speed_up > 0, h.speed_up);

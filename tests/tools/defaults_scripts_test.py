@@ -9,6 +9,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from accuracy_scripts_test import Place  # noqa: E402
 
+DEFAULTS = pathlib.Path(__file__).resolve().parents[2] / "tools/lab/defaults"
+
 
 class Suite(unittest.TestCase):
     def setUp(self):
@@ -47,6 +49,21 @@ class Suite(unittest.TestCase):
                    for cells in (line.split("|") for line in observed.split("## All")[1].splitlines() if line.startswith("| w8"))}
         self.assertEqual(summary["w8a8"][:3], ["2", "-1.00", "-1.00"])
         self.assertEqual(summary["w8a8-observed"], ["2", "-1.00", "-1.00", "-0.30", "-0.30"])
+
+    def test_a_control_that_training_ruined_counts_in_no_mean(self):
+        sys.path.append(str(DEFAULTS))
+        import suite_table
+
+        def row(network, control, int8):  # of 1,000 images the first so many are right; float: 450
+            right = {name: f"{(1 << 1000) - (1 << 1000 - count):0250x}" for name, count in (("float", 450), ("ptq", 440), ("float_control", control), ("int8", int8))}
+            alone = max(0, control - int8), max(0, int8 - control)
+            run = {"seed": 1, "right": right, "top1": {"float": 45.0, "ptq": 44.0, "float_control": control / 10, "int8": int8 / 10}, "points": (int8 - control) / 10,
+                   "only_baseline_right": alone[0], "only_int8_right": alone[1], "images": 1000, "differing_codes": {"cuda": 0}, "seconds": 1}
+            return {"network": f"{network}-w8a8", "runs": [run]}
+        table = suite_table.table([row("regnet_y_400mf", 300, 458), row("resnet18", 460, 459), row("googlenet", 440, 438)])
+        self.assertRegex(table, r"regnet_y_400mf .*\+15.80 \(\+13.54 .. \+18.06\), of a ruined control")
+        self.assertEqual(table.count("ruined"), 1)
+        self.assertEqual([cell.strip() for cell in table.splitlines()[-1].split("|")[5:7]], ["-0.20", "-0.15"])
 
     def test_a_name_that_is_none_is_refused(self):
         for words, what in ((("--networks", "resnet19"), "'resnet19' is no network"), (("--only", "w8a9"), "'w8a9' is no variant")):

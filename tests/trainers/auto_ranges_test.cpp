@@ -119,6 +119,13 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   EXPECT_TRUE(calibrate(one.model, one.run).lost);
 }
 
+/// Makes the running statistics those of the images.
+void make_statistics(CalibratedRun& c) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = validation_inputs(c.run, 32).at(0);
+  for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
+}
+
 /// What start_qat() chooses for a calibrated network whose running statistics are those of its images, whose ranges cut
 /// off most of what training sees, or whose statistics are not those of any batch, as after a short float phase.
 enum class Case { fits, narrow, stale };
@@ -132,11 +139,7 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     recipe.calibrate.batch_size = 64;
     CalibratedRun c(recipe, folder.path());
     ASSERT_FALSE(c.run.recipe.qat.freeze_batch_norm);
-    {
-      const c10::NoGradGuard no_grad;
-      const at::Tensor x = validation_inputs(c.run, 32).at(0);
-      for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
-    }
+    make_statistics(c);
     if (of == Case::stale) c.weights.at("bn1.running_var").detach().mul_(1e4);
     const auto calibrated = [&](octet::Run& run, QuantizedModel& model) {
       calibrate(model, run);
@@ -193,6 +196,43 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     const Weights control = train_float_control(c.run, false);
     EXPECT_FALSE(control.at("bn1.running_mean").equal(mean)) << "the float control has no ranges that want it";
   }
+}
+
+/// Where a batch loses more than a third of its outputs either way, ranges that learn begin where it loses less.
+TEST(AutoStart, RangesThatLearnBeginWhereABatchLosesLess) {
+  const Folder folder("auto_start");
+  Recipe recipe = tiny_recipe();
+  recipe.calibrate.images = 128;
+  recipe.quant.input_bits = recipe.quant.activation_bits = recipe.quant.last_layer_bits = 2;
+  recipe.qat.freeze_batch_norm = 0.75;
+  CalibratedRun c(recipe, folder.path());
+  make_statistics(c);
+  calibrate(c.model, c.run);
+  c.run.recipe.calibrate.method = CalibrationMethod::percentile;  // by which others are found
+  c.run.recipe.calibrate.percentile = 51;
+  const std::vector<QParams> calibrated = c.model.edges();
+  const auto begins = [&](float times) {
+    const auto started = [&](const std::optional<QatStart>& kept) {
+      QuantizedModel model = make_quantized(c.run, copies_of(c.weights));
+      calibrate(model, c.run);
+      std::vector<QParams> edges = calibrated;
+      for (QParams& edge : edges) edge.scale *= times;
+      model.set_edges(edges);
+      EXPECT_GT(in_training(model, c.run).lost, 1.0 / 3);
+      const QatStart start = start_qat(c.run, model, {}, kept);
+      return std::pair(start, model.edges() != edges);
+    };
+    const auto [start, moved] = started({});
+    const bool told = !start.notes.empty() &&
+                      start.notes.back().find("ranges begin at the values that training sees") != std::string::npos;
+    EXPECT_EQ(told, moved);
+    const auto [again, moved_again] = started(start);
+    EXPECT_EQ(again.notes, start.notes) << "a training that goes on says it once";
+    EXPECT_EQ(moved_again, moved);
+    return told;
+  };
+  EXPECT_FALSE(begins(1)) << "ranges that clip half of the values lose more";
+  EXPECT_TRUE(begins(100)) << "codes that nothing reaches lose more";
 }
 
 /// A number near its threshold must not choose otherwise when a training goes on.

@@ -77,6 +77,11 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost
   return much;
 }
 
+bool has_batch_norm(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return node.op == Op::batch_norm; });
+}
+
 /// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
 bool has_statistics(const Graph& graph, const Weights& weights) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
@@ -88,8 +93,10 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
 /// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
 /// with the running statistics: they were found with these. A network that explodes on a few images has others in each
 /// batch, and ranges that follow these ruin it. Statistics that are not those of the images (a short float phase has
-/// not made them yet: the network's outputs are others in a batch) must not stay: start.stale is set.
-void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lost, QatStart& start) {
+/// not made them yet: the network's outputs are others in a batch) must not stay: start.stale is set. of_batch: what
+/// a batch loses with the calibrated ranges, once it is known.
+void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::optional<double>& of_batch,
+                QatStart& start) {
   if (run.recipe.qat.freeze_batch_norm) {
     start.freeze_batch_norm = *run.recipe.qat.freeze_batch_norm;
     return;
@@ -100,8 +107,9 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
   const bool begins = !follows && model.has_scales() && run.recipe.parallel.stages.empty();
   if (!begins || !has_statistics(run.graph, model.weights())) return;
   const InTraining seen = in_training(model, run);
-  const double of_batches = of_first(run, model, seen.lost), moved = of_first(run, model, seen.moved);
-  if (!(of_batches > kMuchLost)) return;
+  of_batch = of_first(run, model, seen.lost);
+  const double moved = of_first(run, model, seen.moved);
+  if (!(*of_batch > kMuchLost)) return;
   start.stale = !(moved <= kStale);
   if (start.stale) {
     start.notes.push_back(fmt::format(
@@ -111,11 +119,11 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
     return;
   }
   const double running = as_calibrated(run, model, lost);
-  if (!(of_batches > kTimes * running)) return;
+  if (!(*of_batch > kTimes * running)) return;
   start.notes.push_back(fmt::format(
       "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
       "{} with the running ones (without quantization they differ by {}){}",
-      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(of_batches), percent(running),
+      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(*of_batch), percent(running),
       percent(moved), run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
   start.freeze_batch_norm = 0;
   start.froze = true;
@@ -140,23 +148,24 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
 
 /// Ranges that learn begin as calibrated: those were found together, by what all of them lose of the outputs, and
 /// gradients take them on from there. A scale that is ten times too wide hardly moves, though: where a batch loses more
-/// than a third of its outputs so, they begin at the values that training sees, if it loses less with them. Returns
-/// what to say of that, if they do.
-std::optional<std::string> start_learned_ranges(const Run& run, QuantizedModel& model) {
+/// than a third of its outputs so, they begin at the values that training sees, if it loses less with them. of_batch:
+/// what it loses with the calibrated ones, if that is known.
+void start_learned_ranges(const Run& run, QuantizedModel& model, std::optional<double> of_batch,
+                          std::vector<std::string>& notes) {
   constexpr double kTooMuch = 1.0 / 3;  // up to there calibrated ones ended better (tools/lab/defaults/README.md)
   const auto lost_in_training = [&] { return of_first(run, model, in_training(model, run).lost); };
-  const double calibrated = lost_in_training();
-  if (calibrated <= kTooMuch) return std::nullopt;
+  const double calibrated = of_batch ? *of_batch : lost_in_training();
+  if (calibrated <= kTooMuch) return;
   const std::vector<QParams> edges = model.edges();
   start_moving_ranges(run, model);
   const double moved = lost_in_training();
   if (moved < calibrated)
-    return fmt::format(
-        "quant.scales auto: ranges begin at the values that training sees: {} of the outputs of a batch are lost, {} "
-        "as calibrated",
-        percent(moved), percent(calibrated));
-  model.set_edges(edges);
-  return std::nullopt;
+    notes.push_back(
+        fmt::format("quant.scales auto: ranges begin at the values that training sees: with the calibrated ones a "
+                    "batch loses {} of its outputs, with these {}",
+                    percent(calibrated), percent(moved)));
+  else
+    model.set_edges(edges);
 }
 
 }  // namespace
@@ -225,6 +234,7 @@ void keep_qat_start(const RunDirectory& directory, const QatStart& start) {
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
                    const std::optional<QatStart>& kept) {
   QatStart start;
+  std::optional<double> of_batch;
   const bool chooses = !run.recipe.quant.scales;
   if (kept) {
     start = *kept;
@@ -234,20 +244,20 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
     if (chooses && learn(start.scales))
       start.notes.push_back(fmt::format("quant.scales auto: {}: activations have {} bits",
                                         name_in(kEdgeScales, start.scales), run.recipe.quant.least_activation_bits()));
-    set_freeze(run, model, lost, start);
+    set_freeze(run, model, lost, of_batch, start);
     if (start.stale && chooses && start.scales == EdgeScales::observed)
       start.notes.push_back("quant.scales auto: observed: what was calibrated is of those statistics");
     else if (!learn(start.scales))
       start.scales = !start.froze && observes(run, model, lost, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
   }
-  const bool live = start.freeze_batch_norm > 0;  // else training sees what calibration saw
-  if (chooses && live && model.has_scales()) {
-    if (start.scales == EdgeScales::observed) {
+  // Where nothing normalizes by the batch, training sees what calibration saw. A training that goes on has them in its
+  // state; from here it begins again where its rate ruins it.
+  if (chooses && model.has_scales() && has_batch_norm(run.graph) && start.freeze_batch_norm > 0) {
+    std::vector<std::string> said_before;
+    if (start.scales == EdgeScales::observed)
       start_moving_ranges(run, model);
-    } else if (learn(start.scales)) {
-      const std::optional<std::string> note = start_learned_ranges(run, model);
-      if (note && !kept) start.notes.push_back(*note);
-    }
+    else if (learn(start.scales))
+      start_learned_ranges(run, model, of_batch, kept ? said_before : start.notes);
   }
   for (const std::string& note : start.notes) say(note);
   return start;

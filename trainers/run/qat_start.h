@@ -23,8 +23,8 @@ struct QatStart {
 
 /// Returns quant.scales and qat.freeze_batch_norm or, where the recipe leaves them to octet, what suits the model, and
 /// says why. Of auto, ranges that follow begin at those of the values that training sees; ranges that learn do so where
-/// the calibrated ones lose too much of a batch. model: as calibrated, if it was; lost: the share of the outputs that
-/// it then loses, if that is known; kept: what was chosen when a training that goes on began.
+/// a batch loses too much with the calibrated ones, and less with those. model: as calibrated, if it was; lost: the
+/// share of the outputs that it then loses, if that is known; kept: what was chosen when a training that goes on began.
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
                    const std::optional<QatStart>& kept = std::nullopt);
 

@@ -2,7 +2,7 @@
 """The tables of suite.py: a table for each variant, the worst network first, then each variant's worst and mean.
 
 Intervals are final_table.py's, of paired proportions over the test images. `calibrated only` is held against the float network, QAT against the
-float control that trained as long: that of the network's first variant, at its rate.
+float control that trained as long: that of the network's first variant, at its rate. A control that training ruined counts in no mean.
 """
 import statistics
 
@@ -30,6 +30,15 @@ def with_interval(number, counts):
     return f"{number:+.2f}" + ("" if counts is None else " ({:+.2f} .. {:+.2f})".format(*final_table.paired_interval(*counts)))
 
 
+def ruined(runs):
+    """Whether training on made the control worse than the float network, and than int8: it is no measure then."""
+    counts = [counts_between(runs, "float", "float_control"), counts_between(runs, "float_control", "int8")]
+    if None in counts:
+        return False
+    (_, highest), (lowest, _) = (final_table.paired_interval(*count) for count in counts)
+    return highest < 0 < lowest
+
+
 def line_of(network, runs):
     """(points of QAT, cells of a line)"""
     controlled = all(run["top1"]["float_control"] is not None for run in runs)
@@ -37,7 +46,7 @@ def line_of(network, runs):
     counts = final_table.counts_of(runs) if controlled else counts_between(runs, "float", "int8")
     tops = [markdown.spread(final_table.values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")]
     return lost, [network, tops[0], tops[1], with_interval(points(runs, "float", "ptq"), counts_between(runs, "float", "ptq")), tops[2], tops[3],
-                  with_interval(lost, counts), final_table.differing(runs), f"{statistics.fmean(final_table.values(runs, 'seconds')):.0f}"]
+                  with_interval(lost, counts) + (", of a ruined control" if ruined(runs) else ""), final_table.differing(runs), f"{statistics.fmean(final_table.values(runs, 'seconds')):.0f}"]
 
 
 def table(rows):
@@ -53,7 +62,7 @@ def table(rows):
         lines = sorted((line_of(network, runs) for network, runs in found), key=lambda line: line[0])
         parts.append(f"## {variant}\n\n" + markdown.table(header, [cells for _, cells in lines]))
         calibrated = [points(runs, "float", "ptq") for _, runs in found]
-        trained = [lost for lost, _ in lines]
+        trained = [line_of(network, runs)[0] for network, runs in found if not ruined(runs)] or [float("nan")]
         summary.append([variant, str(len(found)), *(f"{number:+.2f}" for numbers in (calibrated, trained) for number in
                                                     (min(numbers), statistics.fmean(numbers)))])
     if not summary:

@@ -27,7 +27,7 @@ TRIALS = {  # {name: settings}; the first word of a name is its bits; w4a4 and w
     "w4a4": [],
     "w4a4-rate-0.02": ["qat.learning_rate=0.02"],
     "w4a4-scaled": ["calibrate.channel_scales=true"],
-    "w4a4-start-99.9": ["calibrate.method=percentile", "calibrate.percentile=99.9"],  # where learned ranges begin
+    "w4a4-start-99.9": ["calibrate.method=percentile", "calibrate.percentile=99.9"],
     "w8a8": [],
     "w8a8-scaled": ["calibrate.channel_scales=true"],
     "w4a4-again": [],  # by so much the others may differ for no reason
@@ -43,8 +43,8 @@ TRIALS = {  # {name: settings}; the first word of a name is its bits; w4a4 and w
     "w8a8-observed": ["quant.scales=observed"],
     "w8a8-mse-weights": ["quant.weight_calibrator=mse"],
     "w4a4-rate-0.03-warm": ["qat.learning_rate=0.03", "qat.warmup_epochs=0.5"],
-    "w4a4-lsq-plus": ["quant.scales=lsq_plus", "qat.scale_learning_rate=0.001"],  # begins as calibrated, as the next
-    "w4a4-lsq": ["quant.scales=lsq", "qat.scale_learning_rate=0.001"],
+    "w4a4-lsq-plus": ["quant.scales=lsq_plus", "qat.scale_learning_rate=0.001"],
+    "w4a4-lsq": ["quant.scales=lsq", "qat.scale_learning_rate=0.001"],  # begins as calibrated, whatever a batch loses
     "w4a4-scales-1": ["qat.scale_learning_rate=0.01"],
     "w8a8-lsq": ["quant.scales=lsq", "qat.scale_learning_rate=0.0005"],
     "w8a8-live": ["qat.freeze_batch_norm=1"],

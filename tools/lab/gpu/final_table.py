@@ -85,7 +85,9 @@ def share_controls(networks):
             if run["top1"]["float_control"] is None and likes(name, run) in controls:
                 control = controls[likes(name, run)]
                 run["top1"]["float_control"] = control["top1"]["float_control"]
-                alone = only_right(control["right"]["float_control"], run["right"]["int8"]) if control["images"] == run["images"] else None
+                if control["images"] == run["images"]:
+                    run["right"]["float_control"] = control["right"]["float_control"]
+                alone = only_right(run["right"]["float_control"], run["right"]["int8"])
                 run.update(baseline="float_control (another run's)", points=run["top1"]["int8"] - run["top1"]["float_control"],
                            only_baseline_right=alone and alone[0], only_int8_right=alone and alone[1])
 
