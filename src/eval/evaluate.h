@@ -187,6 +187,8 @@ struct Paired {
   /// Returns whether the difference is significant by both the interval and the test: with few discordant images the
   /// interval is too narrow.
   bool told_apart() const { return (low > 0 || high < 0) && p_value < 0.05; }
+  bool is_loss() const { return told_apart() && points > 0; }  ///< the second network is significantly worse
+  bool is_gain() const { return told_apart() && points < 0; }  ///< significantly better
 };
 
 /// Compares two networks of which `only_first` and `only_second` of `images` images only the one has right.

@@ -88,6 +88,11 @@ long multiply_adds(const Graph& graph) {
   return total;
 }
 
+bool has_batch_norm(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                     [](const Node& node) { return node.op == Op::batch_norm; });
+}
+
 std::vector<ParameterSpec> parameters(const Graph& graph) {
   std::vector<ParameterSpec> specs;
   for (const Node& node : graph.nodes) {

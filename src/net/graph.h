@@ -183,6 +183,8 @@ struct ParameterSpec {
   bool trainable() const { return kind != Kind::bn_mean && kind != Kind::bn_var; }
 };
 
+bool has_batch_norm(const Graph& graph);  ///< as a node of its own, not fused
+
 /// Returns all parameters and buffers in the order of the nodes, before as after fuse. num_batches_tracked is not one.
 std::vector<ParameterSpec> parameters(const Graph& graph);
 

@@ -129,14 +129,13 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
                                        : "quantization";
   std::vector<std::string> sentences = {
       difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, h.lost, cause)};
-  const bool control_fell = h.control_lost.told_apart() && h.control_lost.points > 0;
-  if (control_fell && h.lost.told_apart() && h.lost.points < 0) {
+  if (h.control_lost.is_loss() && h.lost.is_gain()) {
     sentences.push_back(fmt::format(
         "the float control is no measure of that: training on, at a rate that the int8 network bears, made the float "
         "network {:.2f} points worse ({} -> {})",
         h.control_lost.points, percent(h.float_row->evaluation.score()), percent(h.baseline->evaluation.score())));
   }
-  if (h.ptq_row && h.qat && h.ptq_lost.told_apart() && h.ptq_lost.points > 0) {
+  if (h.ptq_row && h.qat && h.ptq_lost.is_loss()) {
     sentences.push_back(fmt::format(
         "post-training quantization alone loses {:.2f} points ({} -> {}); QAT gets {:.2f} back", h.ptq_lost.points,
         percent(h.float_row->evaluation.score()), percent(h.ptq_row->evaluation.score()), h.qat_points_back));

@@ -114,12 +114,10 @@ bool diverges(const EpochMetrics& epoch, double best) {
 
 QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate) {
   if (recipe.qat.learning_rate > 0) return {recipe.qat.learning_rate, ""};
-  const bool normalized =
-      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
   const bool adamw = recipe.qat.optimizer == OptimizerKind::adamw;
   const bool few_bits = std::min(recipe.quant.weight_bits, recipe.quant.activation_bits) < 8;
   QatRate chosen;
-  if (normalized) {
+  if (has_batch_norm(graph)) {
     chosen = {adamw ? kQatAdamw : few_bits ? kSgdFewBits : kQatSgd, "as suits a trained network with BatchNorm"};
   } else {
     chosen = {adamw ? kAdamwFolded : kSgdFolded, "as suits a trained network without BatchNorm, or with it folded"};

@@ -77,8 +77,7 @@ std::optional<Report> train_and_report(Run& run, Weights& weights, QuantizedMode
   if (run.data.detector || run.data.task().pixels())
     say("comparing the networks' scores, which takes seconds where there are thousands of test images");
   report.differences = differences(report);
-  if (const Paired& lost = report.differences->lost; lost.told_apart() && lost.points > 0)
-    report.notes.push_back(diagnose(run, model, done.qat));
+  if (report.differences->lost.is_loss()) report.notes.push_back(diagnose(run, model, done.qat));
   return report;
 } catch (const std::exception& error) {
   show_stopped(run, error.what());

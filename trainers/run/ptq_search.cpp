@@ -282,7 +282,7 @@ PtqChoice choose_ptq(Run run, const Weights& weights, bool all, const CompileInt
   const std::string key = score_names(run.data.task().labels).key;
   choice.graph.accuracies = {{"float_" + key, choice.float_test.score()}, {"int8_" + key, choice.int8_test.score()}};
   choice.lost = paired(choice.float_test, choice.int8_test);
-  if (choice.lost.told_apart() && choice.lost.points > 0) {
+  if (choice.lost.is_loss()) {
     run.recipe.qat.epochs = 0;  // not trained, whatever the recipe does after calibration
     choice.diagnosis = diagnose(run, *model);
   }

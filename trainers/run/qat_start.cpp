@@ -77,11 +77,6 @@ bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost
   return much;
 }
 
-bool has_batch_norm(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(),
-                     [](const Node& node) { return node.op == Op::batch_norm; });
-}
-
 /// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
 bool has_statistics(const Graph& graph, const Weights& weights) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
@@ -253,12 +248,12 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
   // Where nothing normalizes by the batch, training sees what calibration saw. A training that goes on has them in its
   // state; from here it begins again where its rate ruins it.
   if (chooses && model.has_scales() && has_batch_norm(run.graph) && start.freeze_batch_norm > 0) {
-    std::vector<std::string> said_before;
     if (start.scales == EdgeScales::observed)
       start_moving_ranges(run, model);
     else if (learn(start.scales))
-      start_learned_ranges(run, model, of_batch, kept ? said_before : start.notes);
+      start_learned_ranges(run, model, of_batch, start.notes);
   }
+  if (kept) start.notes = kept->notes;  // how the ranges began is among them
   for (const std::string& note : start.notes) say(note);
   return start;
 }

@@ -272,9 +272,7 @@ FloatNetwork open_network(QuantizeRequest& request) {
   ModelSpec spec{
       .name = request.network, .input = {3, size, size}, .classes = request.classes > 0 ? request.classes : 1000};
   Graph graph = build_model(spec);
-  const bool normalized =
-      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) { return node.op == Op::batch_norm; });
-  if (!normalized || !has_folded_batch_norm(read_weights_file(request.weights))) return {graph, nullptr};
+  if (!has_batch_norm(graph) || !has_folded_batch_norm(read_weights_file(request.weights))) return {graph, nullptr};
   say(fmt::format("note: {}: BatchNorm is folded into the convolutions, and the network has none", request.weights));
   spec.folded = true;
   return {build_model(spec), nullptr};

@@ -40,13 +40,15 @@ def ruined(runs):
 
 
 def line_of(network, runs):
-    """(points of QAT, cells of a line)"""
+    """(points of QAT, whether they count, cells of a line)"""
     controlled = all(run["top1"]["float_control"] is not None for run in runs)
     lost = statistics.fmean(run["points"] for run in runs) if controlled else points(runs, "float", "int8")
     counts = final_table.counts_of(runs) if controlled else counts_between(runs, "float", "int8")
     tops = [markdown.spread(final_table.values(runs, "top1", key)) for key in ("float", "ptq", "float_control", "int8")]
-    return lost, [network, tops[0], tops[1], with_interval(points(runs, "float", "ptq"), counts_between(runs, "float", "ptq")), tops[2], tops[3],
-                  with_interval(lost, counts) + (", of a ruined control" if ruined(runs) else ""), final_table.differing(runs), f"{statistics.fmean(final_table.values(runs, 'seconds')):.0f}"]
+    counts_for_mean = not ruined(runs)
+    note = "" if counts_for_mean else ", of a ruined control"
+    return lost, counts_for_mean, [network, tops[0], tops[1], with_interval(points(runs, "float", "ptq"), counts_between(runs, "float", "ptq")), tops[2], tops[3],
+                                   with_interval(lost, counts) + note, final_table.differing(runs), f"{statistics.fmean(final_table.values(runs, 'seconds')):.0f}"]
 
 
 def table(rows):
@@ -60,9 +62,9 @@ def table(rows):
     parts, summary = [], []
     for variant, found in sorted(by_variant.items()):
         lines = sorted((line_of(network, runs) for network, runs in found), key=lambda line: line[0])
-        parts.append(f"## {variant}\n\n" + markdown.table(header, [cells for _, cells in lines]))
+        parts.append(f"## {variant}\n\n" + markdown.table(header, [cells for _, _, cells in lines]))
         calibrated = [points(runs, "float", "ptq") for _, runs in found]
-        trained = [line_of(network, runs)[0] for network, runs in found if not ruined(runs)] or [float("nan")]
+        trained = [lost for lost, counts, _ in lines if counts] or [float("nan")]
         summary.append([variant, str(len(found)), *(f"{number:+.2f}" for numbers in (calibrated, trained) for number in
                                                     (min(numbers), statistics.fmean(numbers)))])
     if not summary:
