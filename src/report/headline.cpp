@@ -46,6 +46,11 @@ Card accuracy_card(const Headline& h) {
   const auto change = [](double lost) {
     return fmt::format("{}{:.2f}", lost > 0 ? "\xE2\x88\x92" : "+", std::abs(lost));
   };
+  if (h.control_ruined()) {
+    return {Card::Kind::plain, "int8 " + name, percent(score),
+            fmt::format("float {} before training on, {} after: a control that is no measure of int8",
+                        percent(h.float_row->evaluation.score()), percent(h.baseline->evaluation.score()))};
+  }
   return {Card::Kind::usual, "int8 against " + h.baseline->evaluation.name, change(h.lost.points) + " points",
           fmt::format("{}{}{} {}; 95 % interval {} to {}", percent(h.baseline->evaluation.score()), kArrow,
                       percent(score), name, change(h.lost.high), change(h.lost.low))};
@@ -129,7 +134,7 @@ std::vector<std::string> accuracy_sentences(const Headline& h) {
                                        : "quantization";
   std::vector<std::string> sentences = {
       difference_sentence(h.baseline->evaluation, h.int8_row->evaluation, h.lost, cause)};
-  if (h.control_lost.is_loss() && h.lost.is_gain()) {
+  if (h.control_ruined()) {
     sentences.push_back(fmt::format(
         "the float control is no measure of that: training on, at a rate that the int8 network bears, made the float "
         "network {:.2f} points worse ({} -> {})",

@@ -140,6 +140,8 @@ struct Headline : Differences {
   double speed_up = 0;             ///< int8 images/s / float images/s
   bool both() const { return float_row && int8_row; }
   bool ptq_alone() const { return ptq_row && !qat; }
+  /// The float control is worse than int8 and than the network it began with: it says nothing about int8.
+  bool control_ruined() const { return control_lost.is_loss() && lost.is_gain(); }
 };
 
 /// The pointers of the result point into `report`.
@@ -157,7 +159,7 @@ std::string difference_sentence(const Evaluation& before, const Evaluation& afte
                                 const std::string& cause);
 
 /// Returns difference_sentence() of baseline and int8 and, where PTQ lost something, how much that was and how much QAT
-/// got back; where the float control is worse than int8 and than the network it began with, that it is no measure.
+/// got back; of a ruined float control, that it is no measure.
 /// Returns nothing without a float and an int8 row.
 std::vector<std::string> accuracy_sentences(const Headline& headline);
 

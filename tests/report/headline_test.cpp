@@ -101,6 +101,18 @@ TEST(Headline, AFloatControlThatTrainingRuinedIsNoMeasure) {
     EXPECT_EQ(with(control, int8).find("no measure"), std::string::npos) << control;
 }
 
+TEST(Headline, TheCardHoldsNoPointsAgainstARuinedControl) {
+  Report report = full_report(3);
+  report.rows = {{right_from("float", 0, 4506)}, {right_from("float_control", 0, 3023)}, {right_from("cpu", 0, 4584)}};
+  const Card card = result_cards(report).front();
+  EXPECT_EQ(card.value, "45.84 %");
+  EXPECT_EQ(card.what, "float 45.06 % before training on, 30.23 % after: a control that is no measure of int8");
+  report.rows[1].evaluation = right_from("float_control", 0, 4700);
+  EXPECT_EQ(result_cards(report).front().value,
+            "\xE2\x88\x92"
+            "1.16 points");
+}
+
 TEST(Headline, ARowOfFewerImagesIsHeldAgainstTheSameOnes) {
   Evaluation first = right_from("cpu", 0, 100);
   first.right.resize(200);

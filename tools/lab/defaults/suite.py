@@ -32,6 +32,7 @@ WAYS = {  # beside octet's defaults, which set nothing: what they are held again
     "-mse-observed": ["calibrate.method=mse", "quant.scales=observed"],
     "-mse-lsq": ["calibrate.method=mse", "quant.scales=lsq"],
     "-frozen": ["qat.freeze_batch_norm=0"],
+    "-rate-0.01": ["qat.learning_rate=0.01"],  # w4a4's own, with a float control that trains at it
     "-full": ["quant.weight_codes=full"],
     "-scaled": ["calibrate.channel_scales=true"],  # channels of SiLU and the like, where that loses less
     "-auto-scaled": ["calibrate.channel_scales=auto"],  # the same where much is lost
