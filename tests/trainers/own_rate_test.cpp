@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <limits>
 
 #include "src/base/files.h"
 #include "tests/trainers/calibrated_run.h"
@@ -298,48 +297,6 @@ TEST(OwnRate, ARateOfTheRecipeIsNotChanged) {
   EXPECT_TRUE(what.find("lower train.learning_rate") != std::string::npos ||
               what.find("Lower train.learning_rate") != std::string::npos)
       << what;
-}
-
-/// Returns what every step of a QAT is asked, which ruins a weight after the second step of the first training.
-std::function<bool()> ruining(CalibratedRun& c, int& steps) {
-  return [&] {
-    if (++steps == 2) c.weights.at("conv1.weight").detach().fill_(std::numeric_limits<float>::infinity());
-    return false;
-  };
-}
-
-TEST(OwnRate, QatThatDivergesInItsFirstEpochBeginsAgainLower) {
-  const Folder folder("own_share");
-  Recipe recipe = tiny_recipe();
-  recipe.qat.learning_rate = 0;
-  recipe.quant.scales = EdgeScales::observed;  // ranges that have moved go back, too
-  CalibratedRun c(recipe, folder.path() + "/own");
-  int steps = 0;
-  testing::internal::CaptureStderr();
-  train_qat(c.run, c.model, false, ruining(c, steps));
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("qat.learning_rate: 0.005 ruins the network: "), std::string::npos) << said;
-  EXPECT_NE(said.find("begins again at 0.0015"), std::string::npos) << said;
-  EXPECT_EQ(c.run.qat_share, 0.3);
-  EXPECT_EQ(open_run(recipe, c.run.directory).qat_share, 0.3) << "kept for --resume and the float control";
-  EXPECT_EQ(read_metrics(c.run.directory.metrics()).size(), 2U);
-
-  Recipe same = recipe;  // as if it had begun with that rate
-  same.qat.learning_rate = 0.3 * 0.005;
-  CalibratedRun alone(same, folder.path() + "/alone");
-  train_qat(alone.run, alone.model, false);
-  testing_trainers::expect_same_bits(c.model.state(), alone.model.state());
-  EXPECT_TRUE(c.weights.at("conv1.weight").equal(alone.weights.at("conv1.weight")));
-}
-
-TEST(OwnRate, QatAtTheRateOfARecipeEndsWhereItDiverges) {
-  const Folder folder("own_share_set");
-  CalibratedRun c(tiny_recipe(), folder.path());
-  int steps = 0;
-  const std::string message =
-      message_of(ExitCode::promise, [&] { train_qat(c.run, c.model, false, ruining(c, steps)); });
-  EXPECT_NE(message.find("training diverged"), std::string::npos) << message;
-  EXPECT_EQ(c.run.qat_share, 1);
 }
 
 TEST(OwnRate, SharesOfQatsRateFallToATenth) {

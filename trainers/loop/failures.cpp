@@ -71,10 +71,9 @@ Diverged diverged(const Phase& phase, const Position& position, const std::strin
   const double rate = phase.recipe->learning_rate;
   const std::string anew =
       phase.anew.empty() ? "" : fmt::format(": {} --set {}.learning_rate={:g}", phase.anew, section, rate / 10);
-  return {fmt::format(
-              "phase {}, {}: training diverged: {}; first at {}. Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs "
-              "and {}.clip_gradient help, too",
-              phase.name, place, what, where, section, rate, anew, section, section),
+  return {fmt::format("phase {}, {}: training diverged: {}; first at {}", phase.name, place, what, where),
+          fmt::format("Lower {}.learning_rate, now {:g}{}. {}.warmup_epochs and {}.clip_gradient help, too", section,
+                      rate, anew, section, section),
           position.epoch};
 }
 

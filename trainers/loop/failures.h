@@ -24,10 +24,13 @@ std::string kept_state(const Phase& phase);
 /// What ends a phase whose numbers are not finite.
 class Diverged : public Error {
  public:
-  Diverged(const std::string& what, int epoch) : Error(ExitCode::promise, what), epoch_(epoch) {}
-  int epoch() const { return epoch_; }  ///< from 0
+  Diverged(const std::string& happened, const std::string& cure, int epoch)
+      : Error(ExitCode::promise, happened + ". " + cure), happened_(happened), epoch_(epoch) {}
+  const std::string& happened() const { return happened_; }  ///< what() without the cure
+  int epoch() const { return epoch_; }                       ///< from 0
 
  private:
+  std::string happened_;
   int epoch_;
 };
 

@@ -3,6 +3,7 @@
 // QAT where the recipe sets none, and what the user should know.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -47,7 +48,7 @@ OptimizerRecipe with_own_rate(const Recipe& recipe, double rate);
 /// is not judged.
 std::string ruin(const EpochResult& epoch, const Task& task);
 
-/// Ends a float phase after an epoch that ruin() names.
+/// Ends a phase after an epoch that ruin() or qat_ruin() names.
 class Ruined : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -73,6 +74,11 @@ void keep_qat_share(const RunDirectory& directory, double share);
 /// Returns the share to begin again with where training at `share` diverges; empty for a rate that the recipe sets, and
 /// where it would be less than a tenth.
 std::optional<double> lower_share(const Recipe& recipe, double share);
+
+/// Returns why QAT is ruined, or "". It is judged once, by the epoch of its 100th step: its loss is over twice that of
+/// the first step and 0.5 more; or, of a classifier, no less than by chance, while the float network knows twice as
+/// much as it. steps: of an epoch; float_top1: in 0..1, of validation images, asked only where it decides.
+std::string qat_ruin(const EpochResult& epoch, long steps, const Task& task, const std::function<double()>& float_top1);
 
 // Notes and warnings.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training phases of a run, with metrics after each epoch, and validation where it is its turn.
+// Float phase and float control, and what all phases of a run have in common.
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,6 +18,7 @@
 #include "trainers/loop/step.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
+#include "trainers/run/phases.h"
 #include "trainers/run/pipeline.h"
 #include "trainers/run/records.h"
 
@@ -94,14 +95,19 @@ void put_validation(const Evaluation& evaluation, EpochMetrics& metrics) {
   if (boxes) metrics.validation_ap = evaluation.ap;
 }
 
-/// Makes the network that is validated.
-using MakeProgram = std::function<std::unique_ptr<Program>()>;
+/// Returns the command that trains `run` anew into another folder. from_float: from its float weights.
+std::string anew(const Run& run, bool from_float) {
+  std::string command = fmt::format("octet train {} --out ANOTHER", shell_word(run.directory.recipe()));
+  if (from_float)
+    command +=
+        fmt::format(" --set train.epochs=0 --set {}", shell_word("model.weights=" + run.directory.float_weights()));
+  return command;
+}
 
-/// Validates the network if it is its turn, prints a line and records the epoch in metrics.jsonl, on the page and for
-/// TensorBoard, there with the ranges that were validated. Then it says `warning` or, if that is empty, that the loss
-/// runs away. Throws NotFinite if the validation loss is not finite.
+}  // namespace
+
 void finish_epoch(const Run& run, const Phase& phase, const EpochResult& result, const MakeProgram& network,
-                  const std::string& warning = "") {
+                  const std::string& warning) {
   std::optional<Evaluation> evaluation;
   if (result.validate)
     evaluation =
@@ -146,22 +152,12 @@ void finish_epoch(const Run& run, const Phase& phase, const EpochResult& result,
   require_finite();
 }
 
-/// Returns the command that trains `run` anew into another folder. from_float: from its float weights.
-std::string anew(const Run& run, bool from_float) {
-  std::string command = fmt::format("octet train {} --out ANOTHER", shell_word(run.directory.recipe()));
-  if (from_float)
-    command +=
-        fmt::format(" --set train.epochs=0 --set {}", shell_word("model.weights=" + run.directory.float_weights()));
-  return command;
-}
-
 void say_what_it_costs(const Run& run, const std::string& phase, Precision precision) {
   if (!run.device.is_cpu()) return;
   const std::string note = cpu_precision_note(phase, precision);
   if (!note.empty()) say(note);
 }
 
-/// Returns what all phases of a run have in common. `recipe`, `graph` and `weights` must outlive it.
 Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, const Graph& graph, Weights& weights) {
   Phase phase{.name = name, .recipe = &recipe, .graph = &graph, .weights = &weights};
   phase.ranks = run.ranks.get();
@@ -174,6 +170,15 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
   phase.anew = anew(run, from_float);
   return phase;
 }
+
+void give_up(const Run& run, Phase& phase, const Weights& beginning) {
+  const c10::NoGradGuard no_grad;
+  phase.resume = false;
+  for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
+  if (run.writes()) std::filesystem::remove(phase.checkpoint);
+}
+
+namespace {
 
 /// Returns a warning of an epoch's result, or "". It may throw, before anything is recorded of the epoch.
 using EpochJudge = std::function<std::string(const EpochResult&)>;
@@ -193,15 +198,6 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
   const std::string course = epochs > 0 ? fmt::format("after {:g} epoch{} of warm-up", epochs, epochs == 1 ? "" : "s")
                                         : "the peak of schedule one_cycle";
   return fmt::format("train.learning_rate: {:g}, {} (the recipe sets none)", recipe.learning_rate, course);
-}
-
-/// Gives up what a phase has trained: its weights are as in the beginning, and it has no state. To be called before a
-/// lower rate is kept, since a state must be of the rate that is there.
-void give_up(const Run& run, Phase& phase, const Weights& beginning) {
-  const c10::NoGradGuard no_grad;
-  phase.resume = false;
-  for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
-  if (run.writes()) std::filesystem::remove(phase.checkpoint);
 }
 
 /// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
@@ -234,43 +230,13 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
       why = error.what();
     } catch (const Diverged& error) {
       if (!lower || error.epoch() > 0) throw;
-      why = error.what();
+      why = error.happened();
     }
     say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
                     *lower));
     run.float_rate = *lower;
     give_up(run, phase, beginning);
     if (run.writes()) keep_float_rate(run.directory, run.float_rate);
-  }
-}
-
-/// Trains QAT; at octet's own rate it begins again at lower ones where its first epoch diverges. recipe: that of the
-/// phase, whose rate it sets.
-void train_at_own_share(Run& run, Phase& phase, QuantizedModel& model, QatRecipe& recipe) {
-  const bool own = lower_share(run.recipe, run.qat_share).has_value();
-  const Weights beginning = own ? copies_of(*phase.weights, at::kCPU) : Weights();  // a GPU's memory is for training
-  std::map<std::string, at::Tensor> state;
-  if (own)
-    for (const auto& [name, tensor] : model.state()) state.emplace(name, to_host(tensor).clone());
-  for (;;) {
-    constexpr double kCareful = 0.1;  // at the weights' rate scales of four bits diverge in some networks
-    recipe.learning_rate = qat_rate(run).rate;
-    if (recipe.scale_learning_rate > 0)
-      phase.scale_rate = recipe.scale_learning_rate / recipe.learning_rate;
-    else if (!run.recipe.quant.scales)
-      phase.scale_rate = kCareful;
-    try {
-      return train_phase(phase, run.data);
-    } catch (const Diverged& error) {
-      const std::optional<double> lower = lower_share(run.recipe, run.qat_share);
-      if (!lower || error.epoch() > 0) throw;
-      run.qat_share = *lower;
-      say(fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}",
-                      recipe.learning_rate, error.what(), qat_rate(run).rate));
-    }
-    give_up(run, phase, beginning);
-    model.load_state(state);
-    if (run.writes()) keep_qat_share(run.directory, run.qat_share);
   }
 }
 
@@ -313,44 +279,6 @@ Weights train_float_control(const Run& run, bool resume, const std::function<boo
   train_float_network(run, phase, [](const EpochResult&) { return ""; });
   if (run.writes()) save_weights(weights, run.directory.float_control());
   return weights;
-}
-
-Teacher float_teacher(const Run& run, const Weights& weights) {
-  const QatRecipe& qat = run.recipe.qat;
-  const bool repaired = run.recipe.calibrate.bias_correction;  // of a network that does not answer as the float one
-  return make_teacher(fuse(repaired ? run.graph : quantized_graph(run, weights)), repaired ? load_float(run) : weights,
-                      qat.distill_weight, qat.distill_temperature);
-}
-
-QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::function<bool()>& stop,
-                   std::optional<double> lost) {
-  const QatRate rate = qat_rate(run);
-  QatRecipe recipe = run.recipe.qat;
-  if (recipe.epochs == 0) return {};
-  if (!rate.why.empty()) say(fmt::format("qat.learning_rate: {:g}, {} (the recipe sets none)", rate.rate, rate.why));
-  if (const std::string note = qat_precision_note(recipe.precision); !note.empty()) say(note);
-  say_what_it_costs(run, "qat", recipe.precision);
-  Weights weights = model.weights();  // the same tensors
-  const Graph graph = quantized_graph(run, weights);
-  Phase phase = phase_of(run, "qat", recipe, graph, weights);
-  phase.quantized = &model;
-  std::optional<Teacher> teacher;
-  if (recipe.distill_weight > 0) {
-    phase.teacher = &teacher.emplace(float_teacher(run, weights));
-  }
-  const bool goes_on = resume && std::filesystem::exists(run.directory.qat_state());
-  const QatStart start = start_qat(run, model, lost, goes_on ? kept_qat_start(run.directory) : std::nullopt);
-  if (run.writes()) keep_qat_start(run.directory, start);
-  phase.freeze_batch_norm = start.freeze_batch_norm;
-  phase.freeze_observers = start.scales == EdgeScales::observed ? recipe.freeze_observers : 0;
-  phase.checkpoint = run.directory.qat_state();
-  phase.resume = resume;
-  phase.stop = stop;
-  phase.epoch_done = [&](const EpochResult& result) {
-    finish_epoch(run, phase, result, [&] { return qat_graph_program(model, run.preprocessing); });
-  };
-  train_at_own_share(run, phase, model, recipe);
-  return start;
 }
 
 }  // namespace octet

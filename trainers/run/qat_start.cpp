@@ -29,6 +29,10 @@ namespace {
 /// calibrated only.
 constexpr double kMuchLost = 0.02;
 
+/// The share that a batch may lose to ranges that learn: up to there they end better as calibrated, and with statistics
+/// that follow, than in any other way that was tried (tools/lab/defaults/README.md).
+constexpr double kLearnable = 1.0 / 3;
+
 /// Returns how many images of a step BatchNorm normalizes together.
 int images_of_step(const Run& run) {
   const QatRecipe& qat = run.recipe.qat;
@@ -98,13 +102,11 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
   }
   constexpr double kTimes = 2;
   constexpr double kStale = 0.25;  // networks that were trained for epochs move by 5 to 12 %
-  const bool follows = run.recipe.quant.scales == EdgeScales::observed;
-  const bool begins = !follows && model.has_scales() && run.recipe.parallel.stages.empty();
-  if (!begins || !has_statistics(run.graph, model.weights())) return;
+  if (!may_keep_statistics(run, model)) return;
   const InTraining seen = in_training(model, run);
   of_batch = of_first(run, model, seen.lost);
   const double moved = of_first(run, model, seen.moved);
-  if (!(*of_batch > kMuchLost)) return;
+  if (!(*of_batch > (learn(edge_scales(run)) ? kLearnable : kMuchLost))) return;
   start.stale = !(moved <= kStale);
   if (start.stale) {
     start.notes.push_back(fmt::format(
@@ -147,10 +149,9 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
 /// what it loses with the calibrated ones, if that is known.
 void start_learned_ranges(const Run& run, QuantizedModel& model, std::optional<double> of_batch,
                           std::vector<std::string>& notes) {
-  constexpr double kTooMuch = 1.0 / 3;  // up to there calibrated ones ended better (tools/lab/defaults/README.md)
   const auto lost_in_training = [&] { return of_first(run, model, in_training(model, run).lost); };
   const double calibrated = of_batch ? *of_batch : lost_in_training();
-  if (calibrated <= kTooMuch) return;
+  if (calibrated <= kLearnable) return;
   const std::vector<QParams> edges = model.edges();
   start_moving_ranges(run, model);
   const double moved = lost_in_training();
@@ -164,6 +165,23 @@ void start_learned_ranges(const Run& run, QuantizedModel& model, std::optional<d
 }
 
 }  // namespace
+
+bool may_keep_statistics(const Run& run, const QuantizedModel& model) {
+  const bool follows = run.recipe.quant.scales == EdgeScales::observed;
+  return !run.recipe.qat.freeze_batch_norm && !follows && model.has_scales() && run.recipe.parallel.stages.empty() &&
+         has_statistics(run.graph, model.weights());
+}
+
+void keep_statistics(const Run& run, QatStart& start, const std::string& why) {
+  if (start.scales == EdgeScales::observed) start.scales = EdgeScales::fixed;
+  start.freeze_batch_norm = 0;
+  start.froze = true;
+  start.notes.push_back(
+      fmt::format("qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch the training is "
+                  "ruined, so it begins again: {}",
+                  learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", why));
+  say(start.notes.back());
+}
 
 InTraining in_training(const QuantizedModel& model, const Run& run) {
   constexpr size_t kBatches = 2;

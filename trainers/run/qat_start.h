@@ -28,6 +28,13 @@ struct QatStart {
 QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> lost,
                    const std::optional<QatStart>& kept = std::nullopt);
 
+/// Whether octet may choose that BatchNorm's statistics, and the ranges that were calibrated with them, stay from QAT's
+/// first step on.
+bool may_keep_statistics(const Run& run, const QuantizedModel& model);
+
+/// Chooses that, and says so. why: how the training was ruined that they did not stay in.
+void keep_statistics(const Run& run, QatStart& start, const std::string& why);
+
 /// Reads and writes what start_qat() chose in a run's directory: measured again, a number near its threshold could
 /// choose otherwise halfway. Empty: the directory has none.
 std::optional<QatStart> kept_qat_start(const RunDirectory& directory);

@@ -55,6 +55,8 @@ TRIALS = {  # {name: settings}; the first word of a name is its bits; w4a4 and w
     "w8a4": ["quant.weight_bits=8"],
     "w4a4-decay-1e-4": ["qat.weight_decay=1e-4"],
     "w4a4-live-0.75": ["qat.freeze_batch_norm=0.75"],
+    "w4a4-live": ["qat.freeze_batch_norm=0.5"],  # BatchNorm's statistics follow for half of the steps, whatever auto finds
+    "w4a4-frozen": ["qat.freeze_batch_norm=0"],
 }
 
 

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// QAT whose beginning ruins the network: what is ruin, and what it begins again with.
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/trainers/calibrated_run.h"
+#include "tests/trainers/training.h"
+#include "trainers/run/advice.h"
+#include "trainers/run/auto_ranges.h"
+#include "trainers/run/records.h"
+
+namespace octet {
+namespace {
+
+using testing_trainers::CalibratedRun, testing_trainers::expect_same_bits, testing_trainers::Folder,
+    testing_trainers::message_of, testing_trainers::tiny_recipe;
+
+const Task kTenClasses{.output = {10, 1, 1}};
+const double kChance = std::log(10.0);
+
+/// What qat_ruin() says of an epoch of 191 steps. asked: whether it wanted to know the float network.
+std::string ruin_of(double loss, double top1, double float_top1, int epoch = 0, std::optional<double> first = 2.4,
+                    long steps = 191, bool* asked = nullptr) {
+  EpochResult result;
+  result.epoch = epoch;
+  result.train_cross_entropy = loss;
+  result.train_top1 = top1;
+  result.first_loss = first;
+  return qat_ruin(result, steps, kTenClasses, [&] {
+    if (asked) *asked = true;
+    return float_top1;
+  });
+}
+
+TEST(QatRuin, IsALossNoBetterThanByChanceOfANetworkThatKnewMore) {
+  EXPECT_EQ(ruin_of(2.306, 0.099, 0.333), "the loss is 2.306 in epoch 1, by chance it would be 2.303");
+  EXPECT_NE(ruin_of(0.981 * kChance, 0.121, 0.333), "");
+  EXPECT_EQ(ruin_of(0.979 * kChance, 0.121, 0.333), "");
+  EXPECT_EQ(ruin_of(2.306, 0.099, 0.19), "") << "the float network hardly knows more";
+  EXPECT_EQ(ruin_of(2.5, 0.55, 0.6), "") << "a few images explode";
+  bool asked = false;
+  EXPECT_EQ(ruin_of(1.9, 0.3, 0.333, 0, 2.4, 191, &asked), "");
+  EXPECT_FALSE(asked) << "evaluating the float network takes time";
+}
+
+TEST(QatRuin, IsALossThatGrewFarAboveTheFirstSteps) {
+  EXPECT_EQ(ruin_of(1.31, 0.6, 0.9, 0, 0.4), "the loss was 0.400 in the first step and is 1.310 in epoch 1");
+  EXPECT_EQ(ruin_of(1.29, 0.6, 0.9, 0, 0.4), "");
+  EXPECT_EQ(ruin_of(1.31, 0.6, 0.9, 0, std::nullopt), "");
+}
+
+TEST(QatRuin, IsJudgedByTheEpochOfTheHundredthStep) {
+  for (const auto& [steps, judged] : {std::pair(100L, 0), std::pair(99L, 1), std::pair(30L, 3), std::pair(1L, 99)})
+    for (const int epoch : {0, 1, 2, 3, 4, 98, 99, 100})
+      EXPECT_EQ(ruin_of(2.4, 0.1, 0.9, epoch, 2.4, steps) != "", epoch == judged) << steps << " steps, epoch " << epoch;
+}
+
+/// Returns what every step of a QAT is asked, which ruins a weight after the second step of the first trainings.
+std::function<bool()> ruining(CalibratedRun& c, int& steps, int trainings = 1) {
+  return [&c, &steps, trainings] {
+    if (++steps % 2 == 0 && steps <= 2 * trainings)
+      c.weights.at("conv1.weight").detach().fill_(std::numeric_limits<float>::infinity());
+    return false;
+  };
+}
+
+/// Ends with the same bits as QAT of `recipe` that nothing ruins, from the same calibrated model.
+void expect_as_if_begun_so(CalibratedRun& c, const Recipe& recipe, const std::function<void(CalibratedRun&)>& prepare,
+                           const std::string& folder) {
+  CalibratedRun alone(recipe, folder);
+  prepare(alone);
+  train_qat(alone.run, alone.model, false);
+  expect_same_bits(c.model.state(), alone.model.state());
+  for (const auto& [name, tensor] : alone.weights) EXPECT_TRUE(c.weights.at(name).equal(tensor)) << name;
+}
+
+TEST(QatBeginsAgain, LowerWhereItDivergesInItsFirstEpoch) {
+  const Folder folder("own_share");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.learning_rate = 0;
+  recipe.quant.scales = EdgeScales::observed;  // ranges that have moved go back, too
+  CalibratedRun c(recipe, folder.path() + "/own");
+  int steps = 0;
+  testing::internal::CaptureStderr();
+  train_qat(c.run, c.model, false, ruining(c, steps));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("qat.learning_rate: 0.005 ruins the network: "), std::string::npos) << said;
+  EXPECT_NE(said.find("begins again at 0.0015"), std::string::npos) << said;
+  EXPECT_EQ(c.run.qat_share, 0.3);
+  EXPECT_EQ(open_run(recipe, c.run.directory).qat_share, 0.3) << "kept for --resume and the float control";
+  EXPECT_EQ(read_metrics(c.run.directory.metrics()).size(), 2U);
+  recipe.qat.learning_rate = 0.3 * 0.005;
+  expect_as_if_begun_so(
+      c, recipe, [](CalibratedRun&) {}, folder.path() + "/alone");
+}
+
+TEST(QatBeginsAgain, NotWhereTheRecipeSetsWhatItWouldChange) {
+  const Folder folder("own_share_set");
+  Recipe recipe = tiny_recipe();
+  recipe.qat.freeze_batch_norm = 0.5;
+  CalibratedRun c(recipe, folder.path());
+  int steps = 0;
+  const std::string message =
+      message_of(ExitCode::promise, [&] { train_qat(c.run, c.model, false, ruining(c, steps)); });
+  EXPECT_NE(message.find("training diverged"), std::string::npos) << message;
+  EXPECT_EQ(c.run.qat_share, 1);
+}
+
+/// Gives BatchNorm statistics that images made, though not those of these images, so that ranges begin elsewhere.
+void make_stale(CalibratedRun& c) {
+  {
+    const c10::NoGradGuard no_grad;
+    const at::Tensor x = validation_inputs(c.run, 32).at(0);
+    for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
+    c.weights.at("bn1.running_var").mul_(1e4);
+  }
+  calibrate(c.model, c.run);
+}
+
+/// Ranges that followed (eight bits) or learned (four) from where training sees them are as calibrated again.
+TEST(QatBeginsAgain, WithStatisticsThatStayAndThenLower) {
+  for (const int bits : {8, 4})
+    for (const int trainings : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << bits << " bits, ruined " << trainings);
+      const Folder folder("begins_frozen");
+      Recipe recipe = tiny_recipe();
+      recipe.qat.learning_rate = 0;
+      recipe.quant.activation_bits = bits;
+      recipe.calibrate.images = 128;
+      recipe.calibrate.batch_size = 64;
+      CalibratedRun c(recipe, folder.path() + "/own");
+      make_stale(c);
+      const std::vector<QParams> calibrated = c.model.edges();
+      int steps = 0;
+      const QatStart start = train_qat(c.run, c.model, false, ruining(c, steps, trainings));
+      EXPECT_EQ(start.freeze_batch_norm, 0);
+      EXPECT_TRUE(start.froze);
+      EXPECT_EQ(start.scales, bits == 8 ? EdgeScales::fixed : EdgeScales::lsq);
+      EXPECT_EQ(c.model.edges() == calibrated, bits == 8);
+      EXPECT_NE(start.notes.back().find("with BatchNorm's statistics of each batch the training is ruined"),
+                std::string::npos);
+      EXPECT_EQ(kept_qat_start(c.run.directory).value().notes, start.notes) << "for --resume";
+      EXPECT_EQ(c.run.qat_share, trainings == 1 ? 1 : 0.3);
+      recipe.qat.freeze_batch_norm = 0;
+      recipe.qat.learning_rate = qat_rate(c.run).rate;
+      if (bits == 8) recipe.quant.scales = EdgeScales::fixed;
+      expect_as_if_begun_so(c, recipe, make_stale, folder.path() + "/alone");
+    }
+}
+
+/// A training at chance ends in no error. Its first epoch is not among the metrics.
+TEST(QatBeginsAgain, WhereItsFirstEpochKnowsNoMoreThanChance) {
+  const Folder folder("begins_at_chance");
+  Recipe recipe = tiny_recipe();
+  recipe.train.epochs = 8;
+  recipe.qat.batch_size = 1;  // 128 steps
+  recipe.quant.scales = EdgeScales::fixed;
+  CalibratedRun c(recipe, folder.path() + "/own");
+  train_float(c.run, c.weights, false);
+  calibrate(c.model, c.run);
+  int steps = 0;
+  testing::internal::CaptureStderr();
+  const QatStart start = train_qat(c.run, c.model, false, [&] {
+    const c10::NoGradGuard no_grad;
+    if (++steps < 128) c.weights.at("fc.weight").zero_(), c.weights.at("fc.bias").zero_();
+    return false;
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("by chance it would be 1.386"), std::string::npos) << said;
+  EXPECT_EQ(start.freeze_batch_norm, 0) << said;
+  EXPECT_EQ(steps, 3 * 128) << "the first epoch, and two that count";
+  const std::vector<EpochMetrics> metrics = read_metrics(c.run.directory.metrics());
+  ASSERT_EQ(metrics.size(), 10U);
+  EXPECT_LT(metrics.back().train_cross_entropy, 1.2);
+}
+
+}  // namespace
+}  // namespace octet
