@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "src/net/graph.h"
 #include "src/engine/engine.h"
+#include "src/net/graph.h"
 #include "trainers/loop/train.h"
 #include "trainers/run/run.h"
 
