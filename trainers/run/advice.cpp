@@ -118,9 +118,6 @@ std::string qat_ruin(const EpochResult& epoch, long steps, const Task& task,
   constexpr double kAtChance = 0.98;  // of the loss that answers by chance have
   if (steps < 1 || epoch.epoch != (kJudged - 1) / steps) return "";
   const double loss = epoch.train_cross_entropy;
-  if (epoch.first_loss && loss > kDivergence * *epoch.first_loss + kMargin)
-    return fmt::format("the loss was {:.3f} in the first step and is {:.3f} in epoch {}", *epoch.first_loss, loss,
-                       epoch.epoch + 1);
   const bool classifies = task.labels == Labels::image && task.classes() > 1;
   const double chance = classifies ? std::log(task.classes()) : 0;
   if (!classifies || loss < kAtChance * chance || !(float_top1() > 2 * epoch.train_top1)) return "";

@@ -75,9 +75,10 @@ void keep_qat_share(const RunDirectory& directory, double share);
 /// where it would be less than a tenth.
 std::optional<double> lower_share(const Recipe& recipe, double share);
 
-/// Returns why QAT is ruined, or "". It is judged once, by the epoch of its 100th step: its loss is over twice that of
-/// the first step and 0.5 more; or, of a classifier, no less than by chance, while the float network knows twice as
-/// much as it. steps: of an epoch; float_top1: in 0..1, of validation images, asked only where it decides.
+/// Returns why QAT of a classifier is ruined, or "". It is judged once, by the epoch of its 100th step: the loss is no
+/// less than by chance, and the float network knows twice as much. (A loss that has grown is no sign: that of the first
+/// step is of a few images.) steps: of an epoch; float_top1: in 0..1, of validation images, asked only where it
+/// decides.
 std::string qat_ruin(const EpochResult& epoch, long steps, const Task& task, const std::function<double()>& float_top1);
 
 // Notes and warnings.
