@@ -34,7 +34,7 @@ class Error : public std::runtime_error {
 /// An epoch that has ended.
 struct Epoch {
   std::string phase;  ///< "float", "qat" or "float_control"
-  int epoch = 0;      ///< its number, from 1 within the phase
+  int epoch = 0;      ///< its number, from 1 within the phase; lower than before: the phase has begun again
   double train_loss = 0;
   // Empty after an epoch that was not validated (keys train.val_interval and qat.val_interval).
   std::optional<double> validation_loss;

@@ -240,20 +240,19 @@ TEST(AutoFreeze, ATrainingThatGoesOnKeepsWhatItBeganWith) {
   const Folder folder("auto_freeze_kept");
   CalibratedRun c(tiny_recipe(), folder.path());
   EXPECT_FALSE(kept_qat_start(c.run.directory));
-  keep_qat_start(c.run.directory, {EdgeScales::observed, 0.25, true, true, {"why"}});
+  keep_qat_start(c.run.directory, {EdgeScales::observed, 0.25, true, true, true, {"why"}});
   const QatStart kept = kept_qat_start(c.run.directory).value();
   EXPECT_EQ(kept.scales, EdgeScales::observed);
   EXPECT_EQ(kept.freeze_batch_norm, 0.25);
-  EXPECT_TRUE(kept.froze && kept.stale);
+  EXPECT_TRUE(kept.froze && kept.stale && kept.ruined);
   EXPECT_EQ(kept.notes, std::vector<std::string>{"why"});
   const auto resumed = [&] {
     QuantizedModel model = make_quantized(c.run, starting_weights(c.run));
     calibrate(model, c.run);
     return train_qat(c.run, model, true).freeze_batch_norm;
   };
-  EXPECT_EQ(resumed(), 0.5) << "without a state it begins, and chooses";
-  keep_qat_start(c.run.directory, kept);
-  EXPECT_EQ(resumed(), 0.25);
+  EXPECT_EQ(resumed(), 0.25) << "stopped before its first state";
+  EXPECT_EQ(resumed(), 0.25) << "finished";
   write_file_atomically(c.run.directory.qat_start(), R"({"scales": "lsqq", "freeze_batch_norm": 0, "froze": true})");
   try {
     kept_qat_start(c.run.directory);

@@ -19,38 +19,68 @@ namespace {
 using testing_trainers::CalibratedRun, testing_trainers::expect_same_bits, testing_trainers::Folder,
     testing_trainers::message_of, testing_trainers::tiny_recipe;
 
-const Task kTenClasses{.output = {10, 1, 1}};
-const double kChance = std::log(10.0);
+/// What is said of an epoch of QAT, and of the float network.
+struct Judged {
+  double loss = 2.306, top1 = 0.099, float_top1 = 0.333;
+  int classes = 10, epoch = 0, epochs = 3;
+  double warmup = 0;
+  long steps = 191;  // of an epoch
+};
 
-/// What qat_ruin() says of an epoch of 191 steps. asked: whether it wanted to know the float network.
-std::string ruin_of(double loss, double top1, double float_top1, int epoch = 0, long steps = 191,
-                    bool* asked = nullptr) {
+std::string ruin_of(const Judged& c, bool* asked = nullptr) {
+  OptimizerRecipe recipe;
+  recipe.epochs = c.epochs;
+  recipe.warmup_epochs = c.warmup;
+  const Task task{.output = {c.classes, 1, 1}};
   EpochResult result;
-  result.epoch = epoch;
-  result.train_cross_entropy = loss;
-  result.train_top1 = top1;
-  return qat_ruin(result, steps, kTenClasses, [&] {
+  result.epoch = c.epoch;
+  result.train_cross_entropy = c.loss;
+  result.train_top1 = c.top1;
+  return qat_ruin(result, recipe, c.steps, task, [&] {
     if (asked) *asked = true;
-    return float_top1;
+    Evaluation known{.name = "float"};
+    known.task = task;
+    known.images = 1000;
+    known.top1 = c.float_top1;
+    return known;
   });
 }
 
 TEST(QatRuin, IsALossNoBetterThanByChanceOfANetworkThatKnewMore) {
-  EXPECT_EQ(ruin_of(2.306, 0.099, 0.333), "the loss is 2.306 in epoch 1, by chance it would be 2.303");
-  EXPECT_NE(ruin_of(0.981 * kChance, 0.121, 0.333), "");
-  EXPECT_EQ(ruin_of(0.979 * kChance, 0.121, 0.333), "");
-  EXPECT_EQ(ruin_of(2.306, 0.099, 0.19), "") << "the float network hardly knows more";
-  EXPECT_EQ(ruin_of(2.5, 0.55, 0.6), "") << "a few images explode";
-  EXPECT_EQ(ruin_of(1.9, 0.1, 0.333), "") << "classes that are not equally frequent";
+  const double chance = std::log(10.0);
+  EXPECT_EQ(ruin_of({}), "the loss is 2.306 in epoch 1, by chance it would be 2.303");
+  EXPECT_NE(ruin_of({.loss = 0.981 * chance, .top1 = 0.121}), "") << "an EfficientNet-B0 at 0.001";
+  EXPECT_EQ(ruin_of({.loss = 0.979 * chance}), "");
+  EXPECT_EQ(ruin_of({.float_top1 = 0.11}), "") << "the float network is at chance, too";
+  EXPECT_EQ(ruin_of({.loss = 2.5, .top1 = 0.55, .float_top1 = 0.6}), "") << "a few images explode";
+  EXPECT_EQ(ruin_of({.loss = 4.503, .top1 = 0.124, .float_top1 = 0.7, .classes = 60}), "") << "two bits that learn";
+  EXPECT_NE(ruin_of({.loss = 0.693, .top1 = 0.51, .float_top1 = 0.95, .classes = 2}), "");
   bool asked = false;
-  EXPECT_EQ(ruin_of(1.9, 0.1, 0.333, 0, 191, &asked), "");
+  EXPECT_EQ(ruin_of({.loss = 1.9}, &asked), "") << "classes that are not equally frequent";
   EXPECT_FALSE(asked) << "evaluating the float network takes time";
 }
 
-TEST(QatRuin, IsJudgedByTheEpochOfTheHundredthStep) {
-  for (const auto& [steps, judged] : {std::pair(100L, 0), std::pair(99L, 1), std::pair(30L, 3), std::pair(1L, 99)})
-    for (const int epoch : {0, 1, 2, 3, 4, 98, 99, 100})
-      EXPECT_EQ(ruin_of(2.4, 0.1, 0.9, epoch, steps) != "", epoch == judged) << steps << " steps, epoch " << epoch;
+TEST(QatRuin, IsJudgedByTheEpochOfTheHundredthStepAfterTheWarmUp) {
+  struct {
+    long steps;
+    double warmup;
+    int epochs, judged;
+  } rows[] = {{100, 0, 1, 0},   {99, 0, 3, 1},    {30, 0, 7, 3},  {1, 0, 199, 99},
+              {191, 0.5, 3, 1}, {191, 0.4, 3, 0}, {191, 5, 11, 5}};
+  for (const auto& row : rows) {
+    OptimizerRecipe recipe;
+    recipe.epochs = row.epochs;
+    recipe.warmup_epochs = row.warmup;
+    EXPECT_EQ(qat_beginning(recipe, row.steps), row.judged);
+    for (const int epoch : {0, 1, 2, 3, 5, 98, 99, 100})
+      EXPECT_EQ(!ruin_of({.epoch = epoch, .epochs = row.epochs, .warmup = row.warmup, .steps = row.steps}).empty(),
+                epoch == row.judged)
+          << row.steps << " steps, epoch " << epoch;
+    recipe.epochs = row.judged == 0 ? row.epochs : 2 * row.judged;
+    EXPECT_EQ(qat_beginning(recipe, row.steps), 0) << "half of the epochs would be over";
+    if (row.judged > 0)
+      EXPECT_EQ(ruin_of({.epochs = recipe.epochs, .warmup = row.warmup, .steps = row.steps}), "") << row.steps;
+  }
 }
 
 /// Returns what every step of a QAT is asked, which ruins a weight after the second step of the first trainings.
@@ -132,12 +162,14 @@ TEST(QatBeginsAgain, WithStatisticsThatStayAndThenLower) {
       int steps = 0;
       const QatStart start = train_qat(c.run, c.model, false, ruining(c, steps, trainings));
       EXPECT_EQ(start.freeze_batch_norm, 0);
-      EXPECT_TRUE(start.froze);
+      EXPECT_TRUE(start.froze && start.ruined && !start.stale);
       EXPECT_EQ(start.scales, bits == 8 ? EdgeScales::fixed : EdgeScales::lsq);
       EXPECT_EQ(c.model.edges() == calibrated, bits == 8);
-      EXPECT_NE(start.notes.back().find("with BatchNorm's statistics of each batch the training is ruined"),
-                std::string::npos);
-      EXPECT_EQ(kept_qat_start(c.run.directory).value().notes, start.notes) << "for --resume";
+      const std::string last = start.notes.back(), before = start.notes.end()[-2];
+      EXPECT_NE((trainings == 1 ? last : before).find("each batch the training is ruined"), std::string::npos) << last;
+      EXPECT_EQ(last.find("begins again at 0.0015") != std::string::npos, trainings == 2) << last;
+      const QatStart kept = kept_qat_start(c.run.directory).value();
+      EXPECT_TRUE(kept.notes == start.notes && kept.ruined) << "for --resume";
       EXPECT_EQ(c.run.qat_share, trainings == 1 ? 1 : 0.3);
       recipe.qat.freeze_batch_norm = 0;
       recipe.qat.learning_rate = qat_rate(c.run).rate;

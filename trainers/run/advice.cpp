@@ -106,22 +106,36 @@ constexpr double kOfFloat = 0.1;  // upper limit, as a share of the float phase'
 /// may double in an unlucky epoch, hence the margin.
 constexpr double kDivergence = 2, kMargin = 0.5;
 
+/// Returns the step, from 0, in whose epoch QAT is judged.
+long judged_step(const OptimizerRecipe& recipe, long steps) {
+  constexpr long kSteps = 100;  // a network that learns is below chance by then
+  return std::lround(recipe.warmup_epochs * static_cast<double>(steps)) + kSteps - 1;
+}
+
 bool diverges(const EpochMetrics& epoch, double best) {
   return epoch.train_cross_entropy > kDivergence * best + kMargin;
 }
 
 }  // namespace
 
-std::string qat_ruin(const EpochResult& epoch, long steps, const Task& task,
-                     const std::function<double()>& float_top1) {
-  constexpr long kJudged = 100;       // steps; a network that learns is below chance by then
+int qat_beginning(const OptimizerRecipe& recipe, long steps) {
+  const long last = judged_step(recipe, steps) / steps;
+  return static_cast<int>(2 * last < recipe.epochs ? last : 0);
+}
+
+std::string qat_ruin(const EpochResult& epoch, const OptimizerRecipe& recipe, long steps, const Task& task,
+                     const std::function<Evaluation()>& float_network) {
   constexpr double kAtChance = 0.98;  // of the loss that answers by chance have
-  if (steps < 1 || epoch.epoch != (kJudged - 1) / steps) return "";
-  const double loss = epoch.train_cross_entropy;
-  const bool classifies = task.labels == Labels::image && task.classes() > 1;
-  const double chance = classifies ? std::log(task.classes()) : 0;
-  if (!classifies || loss < kAtChance * chance || !(float_top1() > 2 * epoch.train_top1)) return "";
-  return fmt::format("the loss is {:.3f} in epoch {}, by chance it would be {:.3f}", loss, epoch.epoch + 1, chance);
+  constexpr double kLittle = 0.1;
+  const bool judged =
+      epoch.epoch == qat_beginning(recipe, steps) && judged_step(recipe, steps) < (epoch.epoch + 1) * steps;
+  if (!judged || task.labels != Labels::image || task.classes() < 2) return "";
+  const double by_chance = 1.0 / task.classes(), chance_loss = std::log(task.classes());
+  if (epoch.train_cross_entropy < kAtChance * chance_loss) return "";
+  const Evaluation known = float_network();
+  if (!chance_note(known, true).empty() || epoch.train_top1 - by_chance > kLittle * (known.top1 - by_chance)) return "";
+  return fmt::format("the loss is {:.3f} in epoch {}, by chance it would be {:.3f}", epoch.train_cross_entropy,
+                     epoch.epoch + 1, chance_loss);
 }
 
 QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate) {

@@ -71,15 +71,20 @@ QatRate qat_rate(const Recipe& recipe, const Graph& graph, double float_rate);
 double qat_share(const Recipe& recipe, const RunDirectory& directory);
 void keep_qat_share(const RunDirectory& directory, double share);
 
-/// Returns the share to begin again with where training at `share` diverges; empty for a rate that the recipe sets, and
-/// where it would be less than a tenth.
+/// Returns the share to begin again with where training at `share` is ruined; empty for a rate that the recipe sets,
+/// and where it would be less than a tenth.
 std::optional<double> lower_share(const Recipe& recipe, double share);
 
-/// Returns why QAT of a classifier is ruined, or "". It is judged once, by the epoch of its 100th step: the loss is no
-/// less than by chance, and the float network knows twice as much. (A loss that has grown is no sign: that of the first
-/// step is of a few images.) steps: of an epoch; float_top1: in 0..1, of validation images, asked only where it
-/// decides.
-std::string qat_ruin(const EpochResult& epoch, long steps, const Task& task, const std::function<double()>& float_top1);
+/// Returns the epoch, from 0, with which the beginning of QAT ends: that of its 100th step after the warm-up; the
+/// first, where half of the epochs would be over by then. steps: of an epoch.
+int qat_beginning(const OptimizerRecipe& recipe, long steps);
+
+/// Returns why QAT of a classifier is ruined, or "". It is judged once, by the epoch with which its beginning ends, if
+/// that has the 100th step: the loss is no less than by chance, and of what the float network knows beyond chance it
+/// knows less than a tenth. (A loss that has grown is no sign: that of the first step is of a few images, and few bits
+/// begin far above chance.) float_network: on the validation images, asked only where it decides.
+std::string qat_ruin(const EpochResult& epoch, const OptimizerRecipe& recipe, long steps, const Task& task,
+                     const std::function<Evaluation()>& float_network);
 
 // Notes and warnings.
 

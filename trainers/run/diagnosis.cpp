@@ -133,7 +133,7 @@ std::vector<std::string> cures(const Run& run, const QatStart& start, const std:
         fmt::format("qat.learning_rate: {:g} (a third: training moved the weights, the codes do what they say)",
                     qat_rate(run).rate / 3));
   if (ranges && recipe.calibrate.method) keys.push_back("calibrate.method: auto");
-  if (start.froze && (ranges || lost >= kRight))
+  if (start.froze && !start.ruined && (ranges || lost >= kRight))
     keys.push_back("qat.freeze_batch_norm: 0.5 (BatchNorm's running statistics may not be those of the images)");
   else if (!start.froze && ranges && trained && start.scales == EdgeScales::fixed && may_observe(run))
     keys.push_back("quant.scales: observed");

@@ -3,7 +3,6 @@
 // network.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -11,6 +10,7 @@
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
 #include "trainers/loop/failures.h"
+#include "trainers/loop/optimizer.h"
 #include "trainers/loop/step.h"
 #include "trainers/run/advice.h"
 #include "trainers/run/phases.h"
@@ -41,15 +41,12 @@ void set_phase(const Run& run, const QatStart& start, QatRecipe& recipe, Phase& 
 }
 
 /// Returns qat_ruin() of an epoch.
-std::string ruin_of(const Run& run, const QatRecipe& recipe, const EpochResult& epoch) {
-  const auto float_top1 = [&] {
-    if (run.data.validation.empty()) return 0.0;  // it is not known
+std::string ruin_of(const Run& run, const QatRecipe& recipe, long steps, const EpochResult& epoch) {
+  return qat_ruin(epoch, recipe, steps, run.data.task(), [&] {
     const Weights weights = load_float(run);
     return evaluate("float", *float_program(run.graph, weights, run.preprocessing), run.data.validation_images(),
-                    {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0})
-        .top1;
-  };
-  return qat_ruin(epoch, static_cast<long>(run.data.train.size()) / recipe.batch_size, run.data.task(), float_top1);
+                    {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+  });
 }
 
 /// Trains QAT. While its beginning is ruined it begins again: with BatchNorm's statistics, and the calibrated ranges
@@ -68,8 +65,9 @@ void train_at_own_choices(Run& run, Phase& phase, QuantizedModel& model, QatReci
     beginning = copies_of(*phase.weights, at::kCPU);  // a GPU's memory is for training
     state = state_of(model);
   }
+  const long steps = steps_per_epoch(recipe, run.data.train.size(), phase.name);
   phase.epoch_done = [&](const EpochResult& result) {
-    std::string what = ruin_of(run, recipe, result);
+    std::string what = ruin_of(run, recipe, steps, result);
     if (!what.empty() && may_begin_again()) throw Ruined(what);
     if (!what.empty()) what = fmt::format("warning: qat: {}; lower qat.learning_rate", what);
     finish_epoch(
@@ -83,21 +81,22 @@ void train_at_own_choices(Run& run, Phase& phase, QuantizedModel& model, QatReci
     } catch (const Ruined& error) {
       why = error.what();
     } catch (const Diverged& error) {
-      if (error.epoch() > 0 || !may_begin_again()) throw;
+      if (error.epoch() > qat_beginning(recipe, steps) || !may_begin_again()) throw;
       why = error.happened();
     }
     give_up(run, phase, beginning);
     if (keeps_statistics()) {
       keep_statistics(run, start, why);
       state = calibrated;
-      if (run.writes()) keep_qat_start(run.directory, start);
     } else {
-      const double rate = recipe.learning_rate;
       run.qat_share = *lower();
-      say(fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
-                      qat_rate(run).rate));
+      start.notes.push_back(
+          fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}",
+                      recipe.learning_rate, why, qat_rate(run).rate));
       if (run.writes()) keep_qat_share(run.directory, run.qat_share);
     }
+    say(start.notes.back());
+    if (run.writes()) keep_qat_start(run.directory, start);
     model.load_state(state);
   }
 }
@@ -128,8 +127,7 @@ QatStart train_qat(Run& run, QuantizedModel& model, bool resume, const std::func
     phase.teacher = &teacher.emplace(float_teacher(run, weights));
   }
   const State calibrated = state_of(model);
-  const bool goes_on = resume && std::filesystem::exists(run.directory.qat_state());
-  QatStart start = start_qat(run, model, lost, goes_on ? kept_qat_start(run.directory) : std::nullopt);
+  QatStart start = start_qat(run, model, lost, resume ? kept_qat_start(run.directory) : std::nullopt);
   if (run.writes()) keep_qat_start(run.directory, start);
   phase.checkpoint = run.directory.qat_state();
   phase.resume = resume;

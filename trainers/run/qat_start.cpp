@@ -88,12 +88,21 @@ bool has_statistics(const Graph& graph, const Weights& weights) {
   });
 }
 
-/// Sets from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first
-/// step, where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes
-/// with the running statistics: they were found with these. A network that explodes on a few images has others in each
+/// Returns what ranges do where statistics stay.
+const char* calibrated_ranges(const Run& run) {
+  return learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated";
+}
+
+const char* spared_nothing(const Run& run) {
+  return run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : "";
+}
+
+/// Sets from which share of the steps on BatchNorm's statistics stay. qat.freeze_batch_norm auto: from the first step,
+/// where the calibrated ranges lose much of what BatchNorm makes of a batch and twice as much as of what it makes with
+/// the running statistics: they were found with these. A network that explodes on a few images has others in each
 /// batch, and ranges that follow these ruin it. Statistics that are not those of the images (a short float phase has
-/// not made them yet: the network's outputs are others in a batch) must not stay: start.stale is set. of_batch: what
-/// a batch loses with the calibrated ranges, once it is known.
+/// not made them yet: the network's outputs are others in a batch) do not stay while the training bears that:
+/// start.stale is set. of_batch: what a batch loses with the calibrated ranges, once it is known.
 void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::optional<double>& of_batch,
                 QatStart& start) {
   if (run.recipe.qat.freeze_batch_norm) {
@@ -120,8 +129,7 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
   start.notes.push_back(fmt::format(
       "qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch {} of the outputs are lost, "
       "{} with the running ones (without quantization they differ by {}){}",
-      learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", percent(*of_batch), percent(running),
-      percent(moved), run.recipe.qat.recompute ? "; qat.recompute spares nothing then" : ""));
+      calibrated_ranges(run), percent(*of_batch), percent(running), percent(moved), spared_nothing(run)));
   start.freeze_batch_norm = 0;
   start.froze = true;
 }
@@ -175,12 +183,12 @@ bool may_keep_statistics(const Run& run, const QuantizedModel& model) {
 void keep_statistics(const Run& run, QatStart& start, const std::string& why) {
   if (start.scales == EdgeScales::observed) start.scales = EdgeScales::fixed;
   start.freeze_batch_norm = 0;
-  start.froze = true;
+  start.froze = start.ruined = true;
+  start.stale = false;
   start.notes.push_back(
       fmt::format("qat.freeze_batch_norm auto: 0, ranges {}: with BatchNorm's statistics of each batch the training is "
-                  "ruined, so it begins again: {}",
-                  learn(edge_scales(run)) ? "begin as calibrated" : "as calibrated", why));
-  say(start.notes.back());
+                  "ruined, so it begins again{}: {}",
+                  calibrated_ranges(run), spared_nothing(run), why));
 }
 
 InTraining in_training(const QuantizedModel& model, const Run& run) {
@@ -229,6 +237,7 @@ std::optional<QatStart> kept_qat_start(const RunDirectory& directory) {
                     .freeze_batch_norm = freeze,
                     .froze = kept.at("froze"),
                     .stale = kept.at("stale"),
+                    .ruined = kept.value("ruined", false),
                     .notes = kept.at("notes")};
   } catch (const std::exception&) {
     throw data_error(fmt::format("{}: not what octet wrote when QAT began; remove it, and auto chooses anew", path));
@@ -240,6 +249,7 @@ void keep_qat_start(const RunDirectory& directory, const QatStart& start) {
                                {"freeze_batch_norm", start.freeze_batch_norm},
                                {"froze", start.froze},
                                {"stale", start.stale},
+                               {"ruined", start.ruined},
                                {"notes", start.notes}};
   write_file_atomically(directory.qat_start(), kept.dump(1) + "\n");
 }

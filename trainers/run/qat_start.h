@@ -18,6 +18,7 @@ struct QatStart {
   double freeze_batch_norm = kUsualFreeze;  ///< share of the steps after which BatchNorm's statistics stay
   bool froze = false;                       ///< auto chose 0, since the calibrated ranges fit those statistics alone
   bool stale = false;                       ///< those statistics are not those of the images, nor are calibrated ranges
+  bool ruined = false;                      ///< it did so since statistics that follow had ruined the training
   std::vector<std::string> notes;           ///< for the report: what auto chose, and why
 };
 
@@ -32,7 +33,7 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
 /// first step on.
 bool may_keep_statistics(const Run& run, const QuantizedModel& model);
 
-/// Chooses that, and says so. why: how the training was ruined that they did not stay in.
+/// Chooses that, with a note. why: how the training was ruined that they did not stay in.
 void keep_statistics(const Run& run, QatStart& start, const std::string& why);
 
 /// Reads and writes what start_qat() chose in a run's directory: measured again, a number near its threshold could

@@ -5,6 +5,8 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <tuple>
 #include <utility>
@@ -43,7 +45,7 @@ std::vector<at::Tensor> by_node(const at::Tensor& weights, const Graph& graph) {
 namespace {
 
 /// Returns minimum and maximum, which is all that minmax and moving_average observe, in one parallel pass over memory
-/// of any layout.
+/// of any layout. Both are NaN where a value is not finite: what has shares of a batch tells the others so.
 std::pair<float, float> extremes(const at::Tensor& x) {
   const at::Tensor values = x.is_non_overlapping_and_dense() ? x : x.contiguous();
   const at::Tensor flat = values.as_strided({values.numel()}, {1}, values.storage_offset());
@@ -60,8 +62,8 @@ std::pair<float, float> extremes(const at::Tensor& x) {
     const std::lock_guard<std::mutex> lock(mutex);
     all = {std::min(all.lo, part.lo), std::max(all.hi, part.hi), all.finite && part.finite};
   });
-  if (!all.finite) throw promise_error("an activation is NaN or infinite");
-  return {all.lo, all.hi};
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  return all.finite ? std::pair(all.lo, all.hi) : std::pair(kNan, kNan);
 }
 
 /// Returns minimum and maximum over all shares of a batch.
@@ -96,6 +98,7 @@ void observe(Observer& observer, ObserverKind kind, const at::Tensor& x, const G
   } else {
     auto [lo, hi] = extremes(values);
     if (shares != nullptr) std::tie(lo, hi) = extremes({lo, hi}, *shares);
+    if (!std::isfinite(lo) || !std::isfinite(hi)) throw promise_error("an activation is NaN or infinite");
     const float ends[] = {lo, hi};
     observer.observe(ends, 2);
   }
