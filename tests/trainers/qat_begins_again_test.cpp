@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // QAT whose beginning ruins the network: what is ruin, and what it begins again with.
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -176,6 +178,33 @@ TEST(QatBeginsAgain, WithStatisticsThatStayAndThenLower) {
       if (bits == 8) recipe.quant.scales = EdgeScales::fixed;
       expect_as_if_begun_so(c, recipe, make_stale, folder.path() + "/alone");
     }
+}
+
+/// One process overflows on an image of its own: its range is shared before either throws, so that both do.
+TEST(QatBeginsAgain, InAllProcessesWhereTheRangesOfOneAreNotFinite) {
+  const Folder folder("begins_together");
+  Recipe recipe = tiny_recipe();
+  recipe.quant.scales = EdgeScales::observed;
+  CalibratedRun c(recipe, folder.path());
+  const c10::NoGradGuard no_grad;
+  for (const float value : {1.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    int gathered = 0;
+    const GatherShares gather = [&](const at::Tensor& mine) {
+      ++gathered;
+      return at::stack({mine, at::full_like(mine, value)});
+    };
+    for (const float own : {1.0F, value}) {
+      at::Tensor x = validation_inputs(c.run, 4).at(0).clone();
+      x.view({-1})[0] = own;
+      const auto forward = [&] { c.model.forward(x, {.observe = true, .range_shares = &gather}); };
+      gathered = 0;
+      if (value == 1)
+        forward();
+      else
+        EXPECT_NE(message_of(ExitCode::promise, forward).find("NaN or infinite"), std::string::npos);
+      EXPECT_GT(gathered, 0) << own;
+    }
+  }
 }
 
 /// Random weights have the mean 0 and the variance 1, which steps then move.
