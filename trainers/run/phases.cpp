@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/base/threads.h"
 #include "src/quant/plan.h"
+#include "trainers/gpu.h"
 #include "trainers/loop/failures.h"
 #include "trainers/parallel/stages.h"
 #include "trainers/run/advice.h"
@@ -174,6 +175,7 @@ void give_up(const Run& run, Phase& phase, const Weights& beginning) {
   phase.resume = false;
   for (const auto& [name, tensor] : beginning) phase.weights->at(name).copy_(tensor);
   if (run.writes()) std::filesystem::remove(phase.checkpoint);
+  release_cached(phase.device());  // the memory of the recorded step, which was given up with it
 }
 
 namespace {
