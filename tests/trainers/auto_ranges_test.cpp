@@ -2,7 +2,6 @@
 // calibrate.method, quant.scales and qat.freeze_batch_norm auto: what octet chooses where the recipe says nothing.
 #include "trainers/run/auto_ranges.h"
 
-#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +20,7 @@ namespace {
 
 using testing_trainers::CalibratedRun;
 using testing_trainers::Folder;
+using testing_trainers::make_statistics;
 using testing_trainers::tiny_recipe;
 
 /// At three bits the methods' ranges differ.
@@ -117,13 +117,6 @@ TEST(AutoScales, GoByWhatCalibrationMeasured) {
   EXPECT_FALSE(calibrate(one.model, one.run).lost);
   one.run.recipe.calibrate.bias_correction = true;
   EXPECT_TRUE(calibrate(one.model, one.run).lost);
-}
-
-/// Makes the running statistics those of the images.
-void make_statistics(CalibratedRun& c) {
-  const c10::NoGradGuard no_grad;
-  const at::Tensor x = validation_inputs(c.run, 32).at(0);
-  for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
 }
 
 /// What start_qat() chooses for a calibrated network whose running statistics are those of its images, whose ranges cut

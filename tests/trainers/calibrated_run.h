@@ -2,6 +2,8 @@
 // The tiny run up to QAT, without its float phase.
 #pragma once
 
+#include <c10/core/GradMode.h>
+
 #include <string>
 
 #include "tests/trainers/tiny.h"
@@ -19,5 +21,12 @@ struct CalibratedRun {
   Weights weights;
   QuantizedModel model;
 };
+
+/// Makes the running statistics those of the images.
+inline void make_statistics(CalibratedRun& c) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor x = validation_inputs(c.run, 32).at(0);
+  for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
+}
 
 }  // namespace octet::testing_trainers

@@ -12,14 +12,13 @@
 #include "tests/trainers/calibrated_run.h"
 #include "tests/trainers/training.h"
 #include "trainers/run/advice.h"
-#include "trainers/run/auto_ranges.h"
 #include "trainers/run/records.h"
 
 namespace octet {
 namespace {
 
 using testing_trainers::CalibratedRun, testing_trainers::expect_same_bits, testing_trainers::Folder,
-    testing_trainers::message_of, testing_trainers::tiny_recipe;
+    testing_trainers::make_statistics, testing_trainers::message_of, testing_trainers::tiny_recipe;
 
 /// What is said of an epoch of QAT, and of the float network.
 struct Judged {
@@ -138,12 +137,8 @@ TEST(QatBeginsAgain, NotWhereTheRecipeSetsWhatItWouldChange) {
 
 /// Gives BatchNorm statistics that images made, though not those of these images, so that ranges begin elsewhere.
 void make_stale(CalibratedRun& c) {
-  {
-    const c10::NoGradGuard no_grad;
-    const at::Tensor x = validation_inputs(c.run, 32).at(0);
-    for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
-    c.weights.at("bn1.running_var").mul_(1e4);
-  }
+  make_statistics(c);
+  c.weights.at("bn1.running_var").detach().mul_(1e4);
   calibrate(c.model, c.run);
 }
 

@@ -105,13 +105,15 @@ std::string anew(const Run& run, bool from_float) {
 
 }  // namespace
 
+Evaluation validated(const Run& run, const std::string& name, Program& network) {
+  return evaluate(name, network, run.data.validation_images(),
+                  {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+}
+
 void finish_epoch(const Run& run, const Phase& phase, const EpochResult& result, const MakeProgram& network,
                   const std::string& warning) {
   std::optional<Evaluation> evaluation;
-  if (result.validate)
-    evaluation =
-        evaluate(phase.name, *network(), run.data.validation_images(),
-                 {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+  if (result.validate) evaluation = validated(run, phase.name, *network());
   const std::vector<RankMetrics> ranks = of_all_ranks(run, result);
   const auto require_finite = [&] {
     if (evaluation && !std::isfinite(evaluation->loss))
@@ -170,6 +172,23 @@ Phase phase_of(const Run& run, const char* name, const OptimizerRecipe& recipe, 
   return phase;
 }
 
+std::string ruined_in(const std::function<void()>& train, int beginning, bool may_begin_again) {
+  try {
+    train();
+    return "";
+  } catch (const Ruined& error) {
+    return error.what();
+  } catch (const Diverged& error) {
+    if (error.epoch() > beginning || !may_begin_again) throw;
+    return error.happened();
+  }
+}
+
+std::string lower_rate_note(const std::string& section, double rate, const std::string& why, double lower) {
+  return fmt::format("{}.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", section, rate,
+                     why, lower);
+}
+
 void give_up(const Run& run, Phase& phase, const Weights& beginning) {
   const c10::NoGradGuard no_grad;
   phase.resume = false;
@@ -200,10 +219,9 @@ std::string own_rate_line(const OptimizerRecipe& recipe) {
   return fmt::format("train.learning_rate: {:g}, {} (the recipe sets none)", recipe.learning_rate, course);
 }
 
-/// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. A
-/// loss that is not finite later may have other causes, and good epochs are lost then, so it ends the training. The
-/// first epoch is validated whatever val_interval is, since that may show that it is ruined. Returns what the report
-/// says of the rate.
+/// Trains the float phase at octet's own rate, and begins it again at lower ones while its first epoch is ruined. That
+/// is validated whatever val_interval is, since that may show that it is ruined. Returns what the report says of the
+/// rate.
 std::string train_at_own_rate(Run& run, Phase& phase) {
   const Weights beginning = copies_of(*phase.weights, at::kCPU);  // a GPU's memory is for training
   phase.validates_first = true;
@@ -214,26 +232,22 @@ std::string train_at_own_rate(Run& run, Phase& phase) {
     const OptimizerRecipe recipe = with_own_rate(run.recipe, rate);
     phase.recipe = &recipe;
     const std::optional<double> lower = lower_rate(run.recipe, rate);
-    std::string why;
-    try {
+    const auto train = [&] {
       train_float_network(run, phase, [&](const EpochResult& result) {
         const std::string what = ruin(result, run.data.task());
         if (what.empty()) return what;
         if (lower) throw Ruined(what);
         return fmt::format("warning: float: {}, and lower rates than {:g} are not tried", what, rate);
       });
+    };
+    const std::string why = ruined_in(train, /*beginning=*/0, lower.has_value());
+    if (why.empty()) {
       const double first = first_float_rate(run.recipe);
       if (rate >= first) return "";
       return fmt::format("train.learning_rate: {:g}: at {} the training was ruined", rate,
                          rate < 0.2 * first ? "higher rates" : fmt::format("{:g}", first));
-    } catch (const Ruined& error) {
-      why = error.what();
-    } catch (const Diverged& error) {
-      if (!lower || error.epoch() > 0) throw;
-      why = error.happened();
     }
-    say(fmt::format("train.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}", rate, why,
-                    *lower));
+    say(lower_rate_note("train", rate, why, *lower));
     run.float_rate = *lower;
     give_up(run, phase, beginning);
     if (run.writes()) keep_float_rate(run.directory, run.float_rate);

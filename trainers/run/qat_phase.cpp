@@ -9,7 +9,6 @@
 #include "src/base/progress.h"
 #include "src/quant/plan.h"
 #include "src/train/model/device.h"
-#include "trainers/loop/failures.h"
 #include "trainers/loop/optimizer.h"
 #include "trainers/loop/step.h"
 #include "trainers/run/advice.h"
@@ -44,14 +43,12 @@ void set_phase(const Run& run, const QatStart& start, QatRecipe& recipe, Phase& 
 std::string ruin_of(const Run& run, const QatRecipe& recipe, long steps, const EpochResult& epoch) {
   return qat_ruin(epoch, recipe, steps, run.data.task(), [&] {
     const Weights weights = load_float(run);
-    return evaluate("float", *float_program(run.graph, weights, run.preprocessing), run.data.validation_images(),
-                    {.classes = run.data.classes(), .batch_size = run.recipe.evaluate.batch_size, .latency_images = 0});
+    return validated(run, "float", *float_program(run.graph, weights, run.preprocessing));
   });
 }
 
 /// Trains QAT. While its beginning is ruined it begins again: with BatchNorm's statistics, and the calibrated ranges
-/// that fit them, from the first step on; then at lower rates. Neither where the recipe sets it. A loss that is not
-/// finite later may have other causes, and good epochs are lost then, so it ends the training. recipe: that of the
+/// that fit them, from the first step on; then at lower rates. Neither where the recipe sets it. recipe: that of the
 /// phase, whose rate it sets; calibrated: the model's state before `start`.
 void train_at_own_choices(Run& run, Phase& phase, QuantizedModel& model, QatRecipe& recipe, const State& calibrated,
                           QatStart& start) {
@@ -75,24 +72,16 @@ void train_at_own_choices(Run& run, Phase& phase, QuantizedModel& model, QatReci
   };
   for (;;) {
     set_phase(run, start, recipe, phase);
-    std::string why;
-    try {
-      return train_phase(phase, run.data);
-    } catch (const Ruined& error) {
-      why = error.what();
-    } catch (const Diverged& error) {
-      if (error.epoch() > qat_beginning(recipe, steps) || !may_begin_again()) throw;
-      why = error.happened();
-    }
+    const std::string why =
+        ruined_in([&] { train_phase(phase, run.data); }, qat_beginning(recipe, steps), may_begin_again());
+    if (why.empty()) return;
     give_up(run, phase, beginning);
     if (keeps_statistics()) {
       keep_statistics(run, start, why);
       state = calibrated;
     } else {
       run.qat_share = *lower();
-      start.notes.push_back(
-          fmt::format("qat.learning_rate: {:g} ruins the network: {}; its training begins again at {:g}",
-                      recipe.learning_rate, why, qat_rate(run).rate));
+      start.notes.push_back(lower_rate_note("qat", recipe.learning_rate, why, qat_rate(run).rate));
       if (run.writes()) keep_qat_share(run.directory, run.qat_share);
     }
     say(start.notes.back());
