@@ -151,8 +151,8 @@ void add_training(std::vector<Field>& fields) {
   quant.add(
       "scales", &Q::scales, kEdgeScales,
       "ranges of activations during QAT: fixed: as calibrated; observed: they follow the data; lsq: scales learn; "
-      "lsq_plus: scales and zero points learn; auto: lsq with activations of fewer than eight bits, else fixed where "
-      "the calibrated ones lose little and observed where they lose much");
+      "lsq_plus: scales and zero points learn; auto: lsq with activations of fewer than eight bits, else fixed, or "
+      "observed where the calibrated ones lose much and a batch loses less so");
   quant.add("observer", &Q::observer, kObserverKinds, "scales observed: how ranges of activations follow the data");
   quant.add("averaging", &Q::averaging, above_to(0, 1), "observer moving_average: weight of the new batch");
 

@@ -21,6 +21,7 @@ namespace {
 using testing_trainers::CalibratedRun;
 using testing_trainers::Folder;
 using testing_trainers::make_statistics;
+using testing_trainers::node_named;
 using testing_trainers::tiny_recipe;
 
 /// At three bits the methods' ranges differ.
@@ -85,19 +86,38 @@ TEST(AutoScales, AreLearnedBelowEightBitsAndElsewhereObservedWherePossible) {
             EdgeScales::fixed);
 }
 
-/// Weights of two bits lose most of the outputs, those of eight hardly any.
-TEST(AutoScales, StayAsCalibratedWhereThatLosesLittleAndFollowTheDataElsewhere) {
-  for (const int bits : {8, 2}) {
-    const Folder folder("auto_scales");
-    Recipe recipe = tiny_recipe();
-    recipe.quant.weight_bits = bits;
-    CalibratedRun c(recipe, folder.path());
-    const std::vector<QParams> before = c.model.edges();
-    EXPECT_EQ(train_qat(c.run, c.model, false).scales, bits == 8 ? EdgeScales::fixed : EdgeScales::observed);
-    EXPECT_EQ(c.model.edges() == before, bits == 8) << bits;
-  }
+TEST(AutoScales, StayAsCalibratedWhereThatLosesLittle) {
+  const Folder folder("auto_scales");
+  CalibratedRun c(tiny_recipe(), folder.path());
+  const std::vector<QParams> before = c.model.edges();
+  EXPECT_EQ(train_qat(c.run, c.model, false).scales, EdgeScales::fixed);
+  EXPECT_EQ(c.model.edges(), before);
 }
 
+/// Where they lose much they follow the data if a batch loses less so: ranges that clip what matters do, those that
+/// clip what no one reads do not, though those that follow take it in.
+TEST(AutoScales, FollowTheDataOnlyWhereABatchLosesLessSo) {
+  for (const bool matters : {true, false}) {
+    const Folder folder("auto_scales_follow");
+    CalibratedRun c(tiny_recipe(), folder.path());
+    const size_t conv1 = node_named(c.model, "conv1");
+    std::vector<QParams> edges = c.model.edges();
+    if (matters) {
+      edges[conv1].scale /= 20;
+      c.model.set_edges(edges);
+    } else {
+      const c10::NoGradGuard no_grad;
+      c.weights.at("bn1.weight")[0].fill_(1000);
+      c.weights.at("conv2.weight").select(1, 0).zero_();
+    }
+    const QatStart start = train_qat(c.run, c.model, false, interrupted, /*lost=*/0.1);
+    EXPECT_EQ(start.scales, matters ? EdgeScales::observed : EdgeScales::fixed) << start.notes.back();
+    EXPECT_EQ(c.model.edges() == edges, !matters);
+    EXPECT_NE(start.notes.back().find("10.00 % of the outputs are lost, more than 2.00 %; of a batch "),
+              std::string::npos)
+        << start.notes.back();
+  }
+}
 /// What calibration measured, quant.scales auto goes by; after a repair, too, it is of the float network as it was.
 TEST(AutoScales, GoByWhatCalibrationMeasured) {
   const Folder folder("auto_scales_known");

@@ -4,7 +4,9 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tests/trainers/tiny.h"
 #include "trainers/run/pipeline.h"
@@ -27,6 +29,13 @@ inline void make_statistics(CalibratedRun& c) {
   const c10::NoGradGuard no_grad;
   const at::Tensor x = validation_inputs(c.run, 32).at(0);
   for (int step = 0; step < 100; ++step) c.model.forward(x, {.batch_norm_training = true, .quantize = false});
+}
+
+/// Returns the number of the node of that name.
+inline int node_named(const QuantizedModel& model, const std::string& name) {
+  const std::vector<Node>& nodes = model.prepared().graph.nodes;
+  return static_cast<int>(
+      std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return node.name == name; }) - nodes.begin());
 }
 
 }  // namespace octet::testing_trainers

@@ -67,18 +67,48 @@ double as_calibrated(const Run& run, QuantizedModel& model, std::optional<double
   return *lost;
 }
 
+/// Returns the share of its outputs that a batch of training loses to the model's ranges.
+double lost_of_batch(const Run& run, const QuantizedModel& model) {
+  return of_first(run, model, in_training(model, run).lost);
+}
+
+/// Returns that with ranges that have followed batches.
+double lost_as_observed(const Run& run, const QuantizedModel& model) {
+  const c10::NoGradGuard no_grad;
+  const FullPrecision full;
+  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
+  seen.load_state(model.state());
+  seen.restart_observers();
+  for_steps(run, [&](const at::Tensor& x) {
+    seen.forward(x, {.batch_norm_training = true, .observe = true});
+    return true;
+  });
+  return lost_of_batch(run, seen);
+}
+
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
-/// quant.scales auto: where the calibrated ones lose much, they are not those of the values that training will see.
-bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::vector<std::string>& notes) {
+/// quant.scales auto: where the calibrated ones lose much, and a batch loses less with ranges that follow: these reach
+/// about from its least to its greatest value, which may lose more than calibration does.
+bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::optional<double> of_batch,
+              std::vector<std::string>& notes) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
   const double share = as_calibrated(run, model, lost);
-  const bool much = share > kMuchLost;
-  notes.push_back(fmt::format("quant.scales auto: {}: as calibrated {} of the outputs are lost, {} {}",
-                              name_in(kEdgeScales, much ? EdgeScales::observed : EdgeScales::fixed), percent(share),
-                              much ? "more than" : "within", percent(kMuchLost)));
-  return much;
+  std::string why = fmt::format("as calibrated {} of the outputs are lost, ", percent(share));
+  bool follow = false;
+  if (share > kMuchLost) {
+    const double calibrated = of_batch ? *of_batch : lost_of_batch(run, model);
+    const double observed = lost_as_observed(run, model);
+    follow = observed < calibrated;
+    why += fmt::format("more than {}; of a batch {}, {} with ranges that follow it", percent(kMuchLost),
+                       percent(calibrated), percent(observed));
+  } else {
+    why += "within " + percent(kMuchLost);
+  }
+  notes.push_back(fmt::format("quant.scales auto: {}: {}",
+                              name_in(kEdgeScales, follow ? EdgeScales::observed : EdgeScales::fixed), why));
+  return follow;
 }
 
 /// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
@@ -157,12 +187,11 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
 /// what it loses with the calibrated ones, if that is known.
 void start_learned_ranges(const Run& run, QuantizedModel& model, std::optional<double> of_batch,
                           std::vector<std::string>& notes) {
-  const auto lost_in_training = [&] { return of_first(run, model, in_training(model, run).lost); };
-  const double calibrated = of_batch ? *of_batch : lost_in_training();
+  const double calibrated = of_batch ? *of_batch : lost_of_batch(run, model);
   if (calibrated <= kLearnable) return;
   const std::vector<QParams> edges = model.edges();
   start_moving_ranges(run, model);
-  const double moved = lost_in_training();
+  const double moved = lost_of_batch(run, model);
   if (moved < calibrated)
     notes.push_back(
         fmt::format("quant.scales auto: ranges begin at the values that training sees: with the calibrated ones a "
@@ -271,7 +300,8 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
     if (start.stale && chooses && start.scales == EdgeScales::observed)
       start.notes.push_back("quant.scales auto: observed: what was calibrated is of those statistics");
     else if (!learn(start.scales))
-      start.scales = !start.froze && observes(run, model, lost, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
+      start.scales =
+          !start.froze && observes(run, model, lost, of_batch, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
   }
   // Where nothing normalizes by the batch, training sees what calibration saw. A training that goes on has them in its
   // state; from here it begins again where its rate ruins it.
