@@ -10,6 +10,7 @@
 
 #include "src/base/files.h"
 #include "src/base/progress.h"
+#include "src/base/text.h"
 #include "src/train/model/device.h"
 #include "tests/trainers/calibrated_run.h"
 #include "trainers/run/measure.h"
@@ -95,29 +96,38 @@ TEST(AutoScales, StayAsCalibratedWhereThatLosesLittle) {
 }
 
 /// Where they lose much they follow the data if a batch loses less so: ranges that clip what matters do, those that
-/// clip what no one reads do not, though those that follow take it in.
+/// clip what no one reads do not, though those that follow take it in. A batch is normalized as in the first step.
 TEST(AutoScales, FollowTheDataOnlyWhereABatchLosesLessSo) {
   for (const bool matters : {true, false}) {
-    const Folder folder("auto_scales_follow");
-    CalibratedRun c(tiny_recipe(), folder.path());
-    const size_t conv1 = node_named(c.model, "conv1");
-    std::vector<QParams> edges = c.model.edges();
-    if (matters) {
-      edges[conv1].scale /= 20;
-      c.model.set_edges(edges);
-    } else {
-      const c10::NoGradGuard no_grad;
-      c.weights.at("bn1.weight")[0].fill_(1000);
-      c.weights.at("conv2.weight").select(1, 0).zero_();
+    for (const double freeze : {0.0, 0.5}) {
+      const Folder folder("auto_scales_follow");
+      Recipe recipe = tiny_recipe();
+      recipe.qat.freeze_batch_norm = freeze;
+      CalibratedRun c(recipe, folder.path());
+      make_statistics(c);
+      calibrate(c.model, c.run);
+      std::vector<QParams> edges = c.model.edges();
+      if (matters) {
+        edges[node_named(c.model, "conv1")].scale /= 20;
+        c.model.set_edges(edges);
+      } else {
+        const c10::NoGradGuard no_grad;
+        c.weights.at("bn1.weight")[0].fill_(1000);
+        c.weights.at("conv2.weight").select(1, 0).zero_();
+      }
+      const InTraining seen = in_training(c.model, c.run, freeze > 0).value();
+      EXPECT_EQ(seen.moved > 0, freeze > 0);
+      const QatStart start = train_qat(c.run, c.model, false, interrupted, matters ? std::optional<double>() : 0.1);
+      EXPECT_EQ(start.scales, matters ? EdgeScales::observed : EdgeScales::fixed) << start.notes.back();
+      EXPECT_EQ(c.model.edges() == edges, !matters);
+      EXPECT_NE(start.notes.back().find(" of the outputs are lost, more than 2.00 %; a training batch loses " +
+                                        percent(seen.lost) + " with the calibrated ranges, "),
+                std::string::npos)
+          << start.notes.back();
     }
-    const QatStart start = train_qat(c.run, c.model, false, interrupted, /*lost=*/0.1);
-    EXPECT_EQ(start.scales, matters ? EdgeScales::observed : EdgeScales::fixed) << start.notes.back();
-    EXPECT_EQ(c.model.edges() == edges, !matters);
-    EXPECT_NE(start.notes.back().find("10.00 % of the outputs are lost, more than 2.00 %; of a batch "),
-              std::string::npos)
-        << start.notes.back();
   }
 }
+
 /// What calibration measured, quant.scales auto goes by; after a repair, too, it is of the float network as it was.
 TEST(AutoScales, GoByWhatCalibrationMeasured) {
   const Folder folder("auto_scales_known");
@@ -164,7 +174,7 @@ TEST(AutoFreeze, StatisticsStayFromTheFirstStepWhereRangesFitThemAlone) {
     calibrated(c.run, c.model);
     const at::Tensor mean = c.weights.at("bn1.running_mean").detach().clone();
     const std::vector<QParams> edges = c.model.edges();
-    const InTraining seen = in_training(c.model, c.run);
+    const InTraining seen = in_training(c.model, c.run).value();
     EXPECT_TRUE(of == Case::fits ? seen.lost < 0.01 : seen.lost > 0.3) << seen.lost;
     EXPECT_TRUE(of == Case::stale ? seen.moved > 0.5 : seen.moved < 0.2) << seen.moved;
     EXPECT_TRUE(c.weights.at("bn1.running_mean").equal(mean) && c.model.edges() == edges) << "measuring moves nothing";
@@ -231,7 +241,7 @@ TEST(AutoStart, RangesThatLearnBeginWhereABatchLosesLess) {
       std::vector<QParams> edges = calibrated;
       for (QParams& edge : edges) edge.scale *= times;
       model.set_edges(edges);
-      EXPECT_GT(in_training(model, c.run).lost, 1.0 / 3);
+      EXPECT_GT(in_training(model, c.run).value().lost, 1.0 / 3);
       const QatStart start = start_qat(c.run, model, {}, kept);
       return std::pair(start, model.edges() != edges);
     };
@@ -284,9 +294,13 @@ TEST(AutoFreeze, AFewImagesDecideNothing) {
   recipe.qat.batch_size = 8;
   recipe.quant.first_layer_bits = recipe.quant.weight_bits = 2;  // which lose much
   CalibratedRun c(recipe, folder.path());
-  EXPECT_EQ(in_training(c.model, c.run).lost, 0);
+  EXPECT_FALSE(in_training(c.model, c.run));
+  const QatStart start = start_qat(c.run, c.model, 0.5);
+  EXPECT_EQ(start.freeze_batch_norm, kUsualFreeze);
+  EXPECT_EQ(start.scales, EdgeScales::observed);
+  EXPECT_NE(start.notes.back().find("too few to ask what a batch loses"), std::string::npos) << start.notes.back();
   c.run.recipe.qat.batch_size = 6;
-  EXPECT_GT(in_training(c.model, c.run).lost, 0.02);
+  EXPECT_GT(in_training(c.model, c.run).value().lost, 0.02);
 }
 
 /// Random weights have statistics of nothing, and a folded network has none that could stay.
@@ -295,14 +309,14 @@ TEST(AutoFreeze, StatisticsThatNobodyMadeDoNotStay) {
   Recipe recipe = tiny_recipe();
   recipe.quant.first_layer_bits = recipe.quant.last_layer_bits = recipe.quant.weight_bits = 2;  // which lose much
   CalibratedRun random(recipe, folder.path() + "/random");
-  EXPECT_GT(in_training(random.model, random.run).lost, 0.02);
+  EXPECT_GT(in_training(random.model, random.run).value().lost, 0.02);
   EXPECT_EQ(start_qat(random.run, random.model, 0.0).freeze_batch_norm, 0.5);
   recipe.model.graph = {{"conv1", "conv2d", {}, {{"out_channels", 4}, {"kernel", 3}}},
                         {"relu1", "relu", {}, {}},
                         {"flat", "flatten", {}, {}},
                         {"fc", "linear", {}, {{"out_channels", 4}}}};
   CalibratedRun c(recipe, folder.path() + "/folded");
-  EXPECT_GT(in_training(c.model, c.run).lost, 0.02);
+  EXPECT_GT(in_training(c.model, c.run).value().lost, 0.02);
   EXPECT_EQ(start_qat(c.run, c.model, 0.0).freeze_batch_norm, 0.5);
 }
 

@@ -45,10 +45,13 @@ TEST(Diagnosis, NamesTheLayerWhoseRangeIsDestroyedAndHow) {
       EXPECT_TRUE(has(text, "Tried: ranges by calibrate.method minmax, QAT of 2 epochs with quant.scales fixed."))
           << text;
       EXPECT_TRUE(has(text, "May help: calibrate.method: auto; quant.scales: observed; ")) << text;
+      const std::string kept = diagnose(c.run, c.model, {.froze = true, .ruined = true});
+      EXPECT_FALSE(has(kept, "quant.scales: observed")) << "statistics that follow had ruined it: " << kept;
       c.run.recipe.quant.scales.reset();
       const std::string of_auto = diagnose(c.run, c.model, {EdgeScales::fixed});
       EXPECT_TRUE(has(of_auto, "with quant.scales auto: fixed.")) << of_auto;
-      EXPECT_FALSE(has(of_auto, "quant.scales: observed")) << "auto has asked whether they lose less: " << of_auto;
+      EXPECT_FALSE(has(of_auto, "quant.scales: observed"))
+          << "auto lets them follow where less is lost so: " << of_auto;
       const std::string observed = diagnose(c.run, c.model, {EdgeScales::observed});
       EXPECT_TRUE(has(observed, "with quant.scales auto: observed.")) << observed;
       EXPECT_FALSE(has(observed, "quant.scales: observed")) << observed;

@@ -135,7 +135,7 @@ std::vector<std::string> cures(const Run& run, const QatStart& start, const std:
   if (ranges && recipe.calibrate.method) keys.push_back("calibrate.method: auto");
   if (start.froze && !start.ruined && (ranges || lost >= kRight))
     keys.push_back("qat.freeze_batch_norm: 0.5 (BatchNorm's running statistics may not be those of the images)");
-  else if (ranges && trained && recipe.quant.scales == EdgeScales::fixed && may_observe(run))
+  else if (!start.froze && ranges && trained && recipe.quant.scales == EdgeScales::fixed && may_observe(run))
     keys.push_back("quant.scales: observed");
   if (weights && recipe.quant.weight_granularity == Granularity::per_tensor)
     keys.push_back("quant.weight_granularity: per_channel");

@@ -67,48 +67,58 @@ double as_calibrated(const Run& run, QuantizedModel& model, std::optional<double
   return *lost;
 }
 
-/// Returns the share of its outputs that a batch of training loses to the model's ranges.
-double lost_of_batch(const Run& run, const QuantizedModel& model) {
-  return of_first(run, model, in_training(model, run).lost);
+/// Returns the share of its outputs that a batch loses to the model's ranges in training, with BatchNorm's statistics
+/// of each batch or, where these stay, the running ones; empty: there is no batch to ask.
+std::optional<double> lost_of_batch(const Run& run, const QuantizedModel& model, bool batch_statistics = true) {
+  const std::optional<InTraining> seen = in_training(model, run, batch_statistics);
+  if (!seen) return std::nullopt;
+  return of_first(run, model, seen->lost);
 }
 
-/// Returns that with ranges that have followed batches.
-double lost_as_observed(const Run& run, const QuantizedModel& model) {
+/// Returns a copy of the model that has observed the calibration images as batches of training; quantizing: its ranges
+/// have followed them.
+QuantizedModel after_batches(const Run& run, const QuantizedModel& model, const QuantizedModel::Mode& mode) {
   const c10::NoGradGuard no_grad;
   const FullPrecision full;
-  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
-  seen.load_state(model.state());
-  seen.restart_observers();
+  QuantizedModel copy = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
+  if (mode.quantize) {
+    copy.load_state(model.state());
+    copy.restart_observers();
+  }
   for_steps(run, [&](const at::Tensor& x) {
-    seen.forward(x, {.batch_norm_training = true, .observe = true});
+    copy.forward(x, mode);
     return true;
   });
-  return lost_of_batch(run, seen);
+  return copy;
 }
 
 /// Returns whether the ranges of activations are to follow the data; otherwise they stay as calibrated, or learn.
 /// quant.scales auto: where the calibrated ones lose much, and a batch loses less with ranges that follow: these reach
-/// about from its least to its greatest value, which may lose more than calibration does.
+/// about from its least value to its greatest, which may lose more than what calibration found.
 bool observes(const Run& run, QuantizedModel& model, std::optional<double>& lost, std::optional<double> of_batch,
-              std::vector<std::string>& notes) {
+              QatStart& start) {
   if (run.recipe.quant.scales || edge_scales(run) != EdgeScales::observed)
     return run.recipe.quant.scales == EdgeScales::observed;
   if (!model.has_scales()) return true;  // never calibrated: there is nothing to keep
+  const auto choose = [&](bool follow, const std::string& why) {
+    const EdgeScales scales = follow ? EdgeScales::observed : EdgeScales::fixed;
+    start.notes.push_back(fmt::format("quant.scales auto: {}: {}", name_in(kEdgeScales, scales), why));
+    return follow;
+  };
   const double share = as_calibrated(run, model, lost);
-  std::string why = fmt::format("as calibrated {} of the outputs are lost, ", percent(share));
-  bool follow = false;
-  if (share > kMuchLost) {
-    const double calibrated = of_batch ? *of_batch : lost_of_batch(run, model);
-    const double observed = lost_as_observed(run, model);
-    follow = observed < calibrated;
-    why += fmt::format("more than {}; of a batch {}, {} with ranges that follow it", percent(kMuchLost),
-                       percent(calibrated), percent(observed));
-  } else {
-    why += "within " + percent(kMuchLost);
-  }
-  notes.push_back(fmt::format("quant.scales auto: {}: {}",
-                              name_in(kEdgeScales, follow ? EdgeScales::observed : EdgeScales::fixed), why));
-  return follow;
+  const std::string why = fmt::format("as calibrated {} of the outputs are lost, {} {}", percent(share),
+                                      share > kMuchLost ? "more than" : "within", percent(kMuchLost));
+  if (!(share > kMuchLost)) return choose(false, why);
+  const bool batch_statistics = start.freeze_batch_norm > 0;
+  if (!of_batch) of_batch = lost_of_batch(run, model, batch_statistics);
+  if (!of_batch) return choose(true, why + ", and the calibration images are too few to ask what a batch loses");
+  const QuantizedModel following =
+      after_batches(run, model, {.batch_norm_training = batch_statistics, .observe = true});
+  const double observed = lost_of_batch(run, following, batch_statistics).value();
+  return choose(
+      observed < *of_batch,
+      fmt::format("{}; a training batch loses {} with the calibrated ranges, {} with ranges that follow the data", why,
+                  percent(*of_batch), percent(observed)));
 }
 
 /// Returns whether a network has running statistics of BatchNorm that images have made: the mean begins at 0.
@@ -142,9 +152,10 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
   constexpr double kTimes = 2;
   constexpr double kStale = 0.25;  // networks that were trained for epochs move by 5 to 12 %
   if (!may_keep_statistics(run, model)) return;
-  const InTraining seen = in_training(model, run);
-  of_batch = of_first(run, model, seen.lost);
-  const double moved = of_first(run, model, seen.moved);
+  const std::optional<InTraining> seen = in_training(model, run);
+  if (!seen) return;
+  of_batch = of_first(run, model, seen->lost);
+  const double moved = of_first(run, model, seen->moved);
   if (!(*of_batch > (learn(edge_scales(run)) ? kLearnable : kMuchLost))) return;
   start.stale = !(moved <= kStale);
   if (start.stale) {
@@ -169,13 +180,7 @@ void set_freeze(const Run& run, QuantizedModel& model, std::optional<double>& lo
 /// first of which all values of a layer may get one code.
 void start_moving_ranges(const Run& run, QuantizedModel& model) {
   const CalibrateRecipe& recipe = run.recipe.calibrate;
-  const c10::NoGradGuard no_grad;
-  const FullPrecision full;
-  QuantizedModel seen = make_quantized(run, copies_of(model.weights()));  // whose running statistics move
-  for_steps(run, [&](const at::Tensor& x) {
-    seen.forward(x, {.batch_norm_training = true, .observe = true, .quantize = false});
-    return true;
-  });
+  QuantizedModel seen = after_batches(run, model, {.batch_norm_training = true, .observe = true, .quantize = false});
   seen.calibrate(recipe.method.value_or(CalibrationMethod::mse), recipe.percentile);
   model.set_edges(seen.edges());
   if (run.ranks) take_from_first(*run.ranks, model.weights(), &model);
@@ -187,16 +192,16 @@ void start_moving_ranges(const Run& run, QuantizedModel& model) {
 /// what it loses with the calibrated ones, if that is known.
 void start_learned_ranges(const Run& run, QuantizedModel& model, std::optional<double> of_batch,
                           std::vector<std::string>& notes) {
-  const double calibrated = of_batch ? *of_batch : lost_of_batch(run, model);
-  if (calibrated <= kLearnable) return;
+  if (!of_batch) of_batch = lost_of_batch(run, model);
+  if (!(of_batch > kLearnable)) return;
   const std::vector<QParams> edges = model.edges();
   start_moving_ranges(run, model);
-  const double moved = lost_of_batch(run, model);
-  if (moved < calibrated)
+  const double moved = lost_of_batch(run, model).value();
+  if (moved < *of_batch)
     notes.push_back(
         fmt::format("quant.scales auto: ranges begin at the values that training sees: with the calibrated ones a "
                     "batch loses {} of its outputs, with these {}",
-                    percent(calibrated), percent(moved)));
+                    percent(*of_batch), percent(moved)));
   else
     model.set_edges(edges);
 }
@@ -220,7 +225,7 @@ void keep_statistics(const Run& run, QatStart& start, const std::string& why) {
                   calibrated_ranges(run), spared_nothing(run), why));
 }
 
-InTraining in_training(const QuantizedModel& model, const Run& run) {
+std::optional<InTraining> in_training(const QuantizedModel& model, const Run& run, bool batch_statistics) {
   constexpr size_t kBatches = 2;
   constexpr int kOfStep = 2;  // half the images of a step have about its statistics
   const c10::NoGradGuard no_grad;
@@ -230,10 +235,11 @@ InTraining in_training(const QuantizedModel& model, const Run& run) {
   const Graph& graph = copy.prepared().graph;
   const auto outputs = [&](const at::Tensor& x, bool quantize) {
     std::vector<at::Tensor> y(graph.outputs.size());
-    copy.forward(x, {.batch_norm_training = true, .quantize = quantize}, [&](int n, const at::Tensor& node) {
-      for (size_t o = 0; o < y.size(); ++o)
-        if (graph.outputs[o] == n) y[o] = node;
-    });
+    copy.forward(x, {.batch_norm_training = batch_statistics, .quantize = quantize},
+                 [&](int n, const at::Tensor& node) {
+                   for (size_t o = 0; o < y.size(); ++o)
+                     if (graph.outputs[o] == n) y[o] = node;
+                 });
     return y;
   };
   std::vector<at::Tensor> batches;
@@ -241,7 +247,7 @@ InTraining in_training(const QuantizedModel& model, const Run& run) {
     if (x.size(0) * kOfStep >= images_of_step(run)) batches.push_back(x);
     return batches.size() < kBatches;
   });
-  if (batches.empty()) return {};
+  if (batches.empty()) return std::nullopt;
   const FloatOutputs running = float_outputs(copy, batches);  // before batches move the statistics
   std::vector<std::vector<at::Tensor>> live, quantized;
   for (const at::Tensor& x : batches) {
@@ -251,7 +257,7 @@ InTraining in_training(const QuantizedModel& model, const Run& run) {
   const auto error_of = [&](const FloatOutputs& wanted, const auto& got) {
     return mean_lost(output_errors(graph, wanted, [&](size_t batch) { return got[batch]; }));
   };
-  return {.lost = error_of(FloatOutputs(live), quantized), .moved = error_of(running, live)};
+  return InTraining{.lost = error_of(FloatOutputs(live), quantized), .moved = error_of(running, live)};
 }
 
 std::optional<QatStart> kept_qat_start(const RunDirectory& directory) {
@@ -301,7 +307,7 @@ QatStart start_qat(const Run& run, QuantizedModel& model, std::optional<double> 
       start.notes.push_back("quant.scales auto: observed: what was calibrated is of those statistics");
     else if (!learn(start.scales))
       start.scales =
-          !start.froze && observes(run, model, lost, of_batch, start.notes) ? EdgeScales::observed : EdgeScales::fixed;
+          !start.froze && observes(run, model, lost, of_batch, start) ? EdgeScales::observed : EdgeScales::fixed;
   }
   // Where nothing normalizes by the batch, training sees what calibration saw. A training that goes on has them in its
   // state; from here it begins again where its rate ruins it.

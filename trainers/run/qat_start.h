@@ -47,8 +47,8 @@ struct InTraining {
   double moved = 0;  ///< without quantization, from what the running statistics make of them
 };
 
-/// Measures a calibrated model on two batches of calibration images; nothing is lost or moved where there are none of
-/// half a step. The model stays as it is.
-InTraining in_training(const QuantizedModel& model, const Run& run);
+/// Measures a calibrated model on two batches of calibration images; empty where there are none of half a step. The
+/// model stays as it is. batch_statistics: false: BatchNorm normalizes by its running statistics, as where these stay.
+std::optional<InTraining> in_training(const QuantizedModel& model, const Run& run, bool batch_statistics = true);
 
 }  // namespace octet

@@ -77,8 +77,8 @@ QatRate qat_rate(const Run& run);
 bool may_observe(const Run& run);
 
 /// Returns where the ranges of activations come from in QAT: recipe.quant.scales, or what suits the run where that is
-/// auto: lsq with fewer than eight bits; else observed, which train_qat() makes fixed where the calibrated ranges lose
-/// little, or fixed where may_observe() is false.
+/// auto: lsq with fewer than eight bits; else observed, which start_qat() makes fixed unless the calibrated ranges lose
+/// much and those that follow less, or fixed where may_observe() is false.
 EdgeScales edge_scales(const Run& run);
 
 /// Returns run.graph, with a scale for each channel of the functions for which `weights` have them.
