@@ -13,6 +13,7 @@
 #include "src/base/text.h"
 #include "src/train/model/device.h"
 #include "tests/trainers/calibrated_run.h"
+#include "trainers/run/in_training.h"
 #include "trainers/run/measure.h"
 #include "trainers/run/qat_start.h"
 

@@ -41,14 +41,4 @@ void keep_statistics(const Run& run, QatStart& start, const std::string& why);
 std::optional<QatStart> kept_qat_start(const RunDirectory& directory);
 void keep_qat_start(const RunDirectory& directory, const QatStart& start);
 
-/// What a step of training, where BatchNorm normalizes by each batch, makes of a network's outputs, as shares of them.
-struct InTraining {
-  double lost = 0;   ///< by the calibrated ranges
-  double moved = 0;  ///< without quantization, from what the running statistics make of them
-};
-
-/// Measures a calibrated model on two batches of calibration images; empty where there are none of half a step. The
-/// model stays as it is. batch_statistics: false: BatchNorm normalizes by its running statistics, as where these stay.
-std::optional<InTraining> in_training(const QuantizedModel& model, const Run& run, bool batch_statistics = true);
-
 }  // namespace octet
