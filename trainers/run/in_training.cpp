@@ -11,7 +11,6 @@
 #include "src/train/model/device.h"
 #include "src/train/repair/output_error.h"
 #include "trainers/loop/batches.h"
-#include "trainers/loop/train.h"
 
 namespace octet {
 namespace {

@@ -9,14 +9,14 @@
 
 namespace octet {
 
-/// What a step of training, where BatchNorm normalizes by each batch, makes of a network's outputs, as shares of them.
+/// What a step of training makes of a network's outputs, as shares of them.
 struct InTraining {
-  double lost = 0;   ///< by the calibrated ranges
-  double moved = 0;  ///< without quantization, from what the running statistics make of them
+  double lost = 0;   ///< to the model's ranges
+  double moved = 0;  ///< without quantization, from what BatchNorm's running statistics make of them
 };
 
-/// Measures a calibrated model on two batches of calibration images, of which the first process's decide; empty where
-/// there are none of half a step. The model stays as it is. batch_statistics: false: BatchNorm normalizes by its
+/// Measures a model that has ranges on two batches of calibration images, of which the first process's decide; empty
+/// where there are none of half a step. The model stays as it is. batch_statistics: false: BatchNorm normalizes by its
 /// running statistics, as where these stay.
 std::optional<InTraining> in_training(const QuantizedModel& model, const Run& run, bool batch_statistics = true);
 

@@ -21,8 +21,8 @@
 namespace octet {
 namespace {
 
-/// The share of its outputs that a network may lose to ranges that stay: one that loses so much is a point or two worse
-/// calibrated only.
+/// The share of its outputs that a network may lose to ranges before octet asks what loses less: one that loses so much
+/// is a point or two worse calibrated only.
 constexpr double kMuchLost = 0.02;
 
 /// The share that a batch may lose to ranges that learn: up to there they end better as calibrated, and with statistics
